@@ -1,0 +1,35 @@
+//! Measurements that settled a decision, kept so that they can be run again.
+
+mod bare;
+mod checkpoint;
+mod compare;
+mod cost;
+mod drivers;
+mod fill;
+mod layouts;
+mod measure;
+mod options;
+mod rows;
+mod traffic;
+
+use std::error::Error;
+
+use crate::compare::Growth;
+use crate::options::Options;
+
+/// Experiments have one answer to every error: stop and say so.
+type Outcome<T = ()> = Result<T, Box<dyn Error>>;
+
+fn main() -> Outcome {
+    let mut arguments = std::env::args().skip(1);
+    let experiment = arguments.next().ok_or(options::USAGE)?;
+    let options = Options::parse(arguments)?;
+    match experiment.as_str() {
+        "layouts" => compare::run(&options, layouts::LAYOUTS, Growth::Measured),
+        "variants" => compare::run(&options, layouts::VARIANTS, Growth::Skipped),
+        "checkpoints" => checkpoint::run(&options),
+        "headline" => checkpoint::headline(&options),
+        "drivers" => drivers::run(&options),
+        _ => Err(options::USAGE.into()),
+    }
+}

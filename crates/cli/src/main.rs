@@ -1,0 +1,31 @@
+//! The command `oncegate`: one file a command.
+//!
+//! stdout is data, stderr is talk. Exit code 0: done; 1: it failed; 2: the input or the command line is wrong.
+
+mod dev;
+mod fingerprint;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Makes a POST take effect once.
+#[derive(Parser)]
+#[command(name = "oncegate", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Dev(dev::Args),
+    Fingerprint(fingerprint::Args),
+}
+
+fn main() -> ExitCode {
+    match Arguments::parse().command {
+        Command::Dev(args) => dev::run(&args),
+        Command::Fingerprint(args) => fingerprint::run(&args),
+    }
+}

@@ -1,0 +1,272 @@
+//! Random histories: any store beside the memory model, with faults, until they differ.
+//!
+//! A history is a proptest state machine. Its reference only steers what is generated (so that swaps often fit). What is
+//! *true* is an account kept from what the store said: outcomes are believed, an error that says "nothing was written"
+//! is believed, and an error that says "it may have landed" leaves its writes in doubt, to be explained by what is read
+//! later. A row that no belief explains ends the history. So a store that says "did not" of what did is found out.
+
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use oncegate_core::identity::{RecordId, Version};
+use oncegate_core::record::{Record, StateKind};
+use oncegate_core::time::Timestamp;
+use oncegate_store::faulty::{Fault, Faulty};
+use oncegate_store::memory::Model;
+use oncegate_store::{Due, Effect, Filter, Outcome, Store, Write};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use proptest_state_machine::{ReferenceStateMachine, StateMachineTest};
+use tokio::runtime::Runtime;
+
+use crate::Harness;
+use crate::samples::{FAR_AHEAD, LONG_AGO, id, moved_to, parked, reserved};
+
+/// Runs `cases` random histories; the error shows the shortest one that differs.
+pub fn equal_the_model<H: Harness>(cases: u32) -> Result<(), String> {
+    let config = Config { cases, failure_persistence: None, max_shrink_iters: 2_000, ..Config::default() };
+    let histories = Generator::sequential_strategy(1..40);
+    let run = |(initial, moves, seen)| {
+        History::<H>::test_sequential(config.clone(), initial, moves, seen);
+        Ok(())
+    };
+    TestRunner::new(config.clone()).run(&histories, run).map_err(|error| error.to_string())
+}
+
+/// One step of a history.
+#[derive(Clone, Debug)]
+pub enum Move {
+    /// A batch, and what goes wrong with it.
+    Apply(Vec<Write>, Fault),
+    /// The oldest late write lands.
+    Land,
+    /// The crashed store comes back.
+    Revive,
+    /// The store is closed and opened again.
+    Reopen,
+    /// The next read fails; then all is read again.
+    FailRead,
+}
+
+/// Few keys, so that writes meet.
+const KEYS: [&str; 5] = ["a", "b", "c", "d", "e"];
+/// Between [`LONG_AGO`] and [`FAR_AHEAD`], as every store's clock is.
+const PRESENT: Timestamp = Timestamp::from_micros(2_500_000_000_000_000);
+
+/// Steers what is generated.
+struct Generator;
+
+#[derive(Clone, Debug, Default)]
+struct Guess {
+    model: Model,
+    late: Vec<Vec<Write>>,
+}
+
+impl ReferenceStateMachine for Generator {
+    type State = Guess;
+    type Transition = Move;
+
+    fn init_state() -> BoxedStrategy<Guess> {
+        Just(Guess::default()).boxed()
+    }
+
+    fn transitions(guess: &Guess) -> BoxedStrategy<Move> {
+        let batch = proptest::collection::vec(writes(&guess.model), 1..6);
+        prop_oneof![
+            12 => (batch, faults()).prop_map(|(batch, fault)| Move::Apply(batch, fault)),
+            2 => Just(Move::Land),
+            2 => Just(Move::Revive),
+            1 => Just(Move::Reopen),
+            1 => Just(Move::FailRead),
+        ]
+        .boxed()
+    }
+
+    fn apply(mut guess: Guess, step: &Move) -> Guess {
+        let lands = match step {
+            Move::Apply(batch, Fault::LandsLate) => {
+                guess.late.push(batch.clone());
+                None
+            }
+            Move::Apply(_, Fault::BeforeWrite | Fault::ConnectionLost | Fault::CrashBefore) => None,
+            Move::Apply(batch, _) => Some(batch.clone()),
+            Move::Land if !guess.late.is_empty() => Some(guess.late.remove(0)),
+            Move::Land | Move::Revive | Move::Reopen | Move::FailRead => None,
+        };
+        for write in lands.iter().flatten() {
+            let _ = guess.model.apply(write, PRESENT);
+        }
+        guess
+    }
+}
+
+fn faults() -> impl Strategy<Value = Fault> {
+    prop_oneof![
+        10 => Just(Fault::None),
+        1 => Just(Fault::BeforeWrite),
+        2 => Just(Fault::AcknowledgementLost),
+        1 => Just(Fault::ConnectionLost),
+        2 => Just(Fault::LandsLate),
+        1 => Just(Fault::Delayed),
+        1 => Just(Fault::CrashBefore),
+        1 => Just(Fault::CrashAfter),
+    ]
+}
+
+/// A write of one of the keys: an insert, a swap or a removal, over the right version or a wrong one.
+fn writes(model: &Model) -> BoxedStrategy<Write> {
+    let rows: BTreeMap<_, _> = KEYS.iter().map(|key| (*key, model.read(id(key)).cloned())).collect();
+    let contents = (any::<u8>(), prop::sample::select(&StateKind::ALL[..]), any::<bool>(), any::<bool>());
+    (prop::sample::select(&KEYS[..]), 0..10_u8, contents)
+        .prop_map(move |(key, choice, (n, state, is_past, is_parked))| {
+            let base = rows[key].clone().unwrap_or_else(|| reserved(key, u64::from(n), LONG_AGO));
+            let moment = if is_past { LONG_AGO.plus(Duration::from_secs(u64::from(n))) } else { FAR_AHEAD };
+            let mut next = moved_to(&base, state, moment);
+            if is_parked && state == StateKind::Unknown {
+                next = Record { version: next.version, ..parked(&base) };
+            }
+            next.attempts = u32::from(n);
+            let wrong = Version::from_raw(base.version.as_raw() + 7);
+            match choice {
+                0..=3 => Write::Insert(Box::new(next)),
+                4..=6 => Write::Swap { expect: base.version, record: Box::new(next) },
+                7 => Write::Swap { expect: wrong, record: Box::new(next) },
+                8 => Write::Remove { id: base.id, expect: base.version, grace: Duration::ZERO },
+                _ => Write::Remove { id: base.id, expect: wrong, grace: Duration::ZERO },
+            }
+        })
+        .boxed()
+}
+
+/// The store under test, and the account of what must be true of it.
+struct History<H>(PhantomData<H>);
+
+struct Running<H: Harness> {
+    runtime: Runtime,
+    harness: H,
+    store: Faulty<H::Store>,
+    truth: Model,
+    in_doubt: Vec<Vec<Write>>,
+}
+
+impl<H: Harness> StateMachineTest for History<H> {
+    type SystemUnderTest = Running<H>;
+    type Reference = Generator;
+
+    fn init_test(_: &Guess) -> Running<H> {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime starts");
+        let harness = H::start();
+        let store = Faulty::new(runtime.block_on(harness.open()));
+        Running { runtime, harness, store, truth: Model::default(), in_doubt: Vec::new() }
+    }
+
+    fn apply(mut running: Running<H>, _: &Guess, step: Move) -> Running<H> {
+        match step {
+            Move::Apply(batch, fault) => running.apply(&batch, fault),
+            // A late write may fail of itself as well: it stays in doubt either way.
+            Move::Land => drop(running.runtime.block_on(running.store.land())),
+            Move::Revive => running.store.revive(),
+            Move::Reopen => {
+                let reopened = running.runtime.block_on(running.harness.open());
+                running.store = Faulty::new(reopened);
+            }
+            Move::FailRead => {
+                running.store.fail_reads(1);
+                let read = running.runtime.block_on(running.store.read(&[id("a")]));
+                assert!(read.is_err_and(|error| error.effect() == Effect::None), "a read writes nothing");
+            }
+        }
+        running.explain();
+        running
+    }
+
+    fn check_invariants(running: &Running<H>, _: &Guess) {
+        running.compare();
+    }
+}
+
+impl<H: Harness> Running<H> {
+    fn apply(&mut self, batch: &[Write], fault: Fault) {
+        self.store.queue(fault);
+        // Whoever is delayed may go on at once: a history has one thread.
+        self.store.let_go();
+        match self.runtime.block_on(self.store.apply(batch)) {
+            Ok(outcomes) => {
+                assert_eq!(outcomes.len(), batch.len(), "one outcome per write");
+                let expected: Vec<_> = batch.iter().map(|write| self.truth.apply(write, PRESENT)).collect();
+                for ((write, got), expected) in batch.iter().zip(outcomes).zip(expected) {
+                    self.check_outcome(write.id(), &got, &expected);
+                }
+            }
+            Err(error) if error.effect() == Effect::None => {}
+            Err(_) => self.in_doubt.push(batch.to_vec()),
+        }
+    }
+
+    /// A refusal may show the row as it was in its turn, or as the batch left it.
+    fn check_outcome(&self, id: RecordId, got: &Outcome, expected: &Outcome) {
+        let after = self.truth.read(id).map(|row| Box::new(row.clone()));
+        let newer =
+            matches!(expected, Outcome::Refused { .. }) && *got == Outcome::Refused { current: after };
+        assert!(got == expected || newer, "{id}: the store says {got:?}, the model {expected:?}");
+    }
+
+    /// Lets writes in doubt explain what is there and was not expected: for each row, the first writes of one batch, in
+    /// their order, as many as it takes.
+    fn explain(&mut self) {
+        let observed = self.observe();
+        for id in KEYS.map(id) {
+            for batch in &mut self.in_doubt {
+                let own: Vec<_> = batch.iter().filter(|write| write.id() == id).cloned().collect();
+                let landed = (1..=own.len()).find_map(|count| {
+                    let mut after = self.truth.clone();
+                    for write in &own[..count] {
+                        let _ = after.apply(write, PRESENT);
+                    }
+                    (after.read(id) == observed.get(&id)).then_some(after)
+                });
+                if self.truth.read(id) != observed.get(&id)
+                    && let Some(after) = landed
+                {
+                    self.truth = after;
+                    batch.retain(|write| write.id() != id);
+                }
+            }
+        }
+    }
+
+    fn observe(&self) -> BTreeMap<RecordId, Record> {
+        let ids = KEYS.map(id);
+        let rows = self.runtime.block_on(self.store.inner().read(&ids)).expect("the store beneath reads");
+        rows.into_iter().flatten().map(|row| (row.id, row)).collect()
+    }
+
+    /// Rows, scans, pages and counts are those of the account.
+    fn compare(&self) {
+        let observed = self.observe();
+        let expected: BTreeMap<_, _> = self.truth.records().map(|row| (row.id, row.clone())).collect();
+        assert_eq!(observed, expected, "rows that nothing explains");
+        let store = self.store.inner();
+        self.runtime.block_on(async {
+            assert_eq!(store.counts().await.expect("counted"), self.truth.counts());
+            for what in Due::ALL {
+                let found = store.due(what, PRESENT, 100).await.expect("scanned");
+                let moments: Vec<_> = found.iter().map(|row| what.moment(row)).collect();
+                assert!(moments.is_sorted(), "{what:?}: oldest first");
+                assert_eq!(by_id(found), by_id(self.truth.due(what, PRESENT, 100)), "{what:?}");
+            }
+            for state in [None, Some(StateKind::Completed)] {
+                let filter = Filter { state, ..Filter::default() };
+                let page = store.browse(&filter, None, 3).await.expect("browsed");
+                let model = self.truth.browse(&filter, None, 3).expect("browsed");
+                assert_eq!(by_id(page.records).len(), model.records.len());
+                assert_eq!(page.next.is_some(), model.next.is_some());
+            }
+        });
+    }
+}
+
+fn by_id(rows: Vec<Record>) -> BTreeMap<RecordId, Record> {
+    rows.into_iter().map(|row| (row.id, row)).collect()
+}

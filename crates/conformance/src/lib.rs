@@ -1,0 +1,95 @@
+#![doc = include_str!("../README.md")]
+// A test suite asserts: panicking is how it speaks.
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a suite reports by panicking; each message says what broke"
+)]
+#![expect(
+    clippy::missing_panics_doc,
+    reason = "every case panics when the store breaks the promise it is named after"
+)]
+
+#[expect(missing_docs, reason = "a case is documented by its name, and by the contract that names it")]
+pub mod cases;
+pub mod histories;
+pub mod samples;
+
+use std::future::Future;
+
+use oncegate_store::Store;
+
+/// How the suite gets at a store.
+pub trait Harness: Sized + Send + Sync + 'static {
+    /// The store under test.
+    type Store: Store;
+
+    /// A place of its own: an empty directory, a new schema. Dropped with the harness.
+    fn start() -> Self;
+
+    /// Opens the store in that place. Called again, it opens a further handle on the same rows.
+    fn open(&self) -> impl Future<Output = Self::Store> + Send;
+}
+
+/// Runs one case of the suite in a runtime of its own.
+pub fn run<H: Harness, F: Future<Output = ()>>(case: impl FnOnce(H) -> F) {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(4).build().expect("a runtime starts");
+    runtime.block_on(case(H::start()));
+}
+
+/// Every case, once. `suite!` makes a test of each, and a test holds the contract's bullets against it.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! for_each_case {
+    ([$($callback:tt)*] $($prefix:tt)*) => {
+        $($callback)* ! { $($prefix)*
+            applied_writes_survive_a_reopening
+            racing_inserts_admit_one
+            two_handles_are_one_store
+            a_clash_returns_the_winner
+            a_stale_swap_is_refused
+            racing_swaps_admit_one
+            what_is_absent_cannot_change
+            each_write_stands_alone
+            one_key_twice_in_a_batch
+            removal_spares_what_lives
+            every_field_comes_back
+            scopes_never_meet
+            batches_may_be_empty_or_large
+            reads_follow_writes
+            due_finds_what_is_due
+            parked_is_never_due
+            browsing_filters
+            browsing_pages_show_each_row_once
+            counts_are_true
+            the_clock_never_runs_backwards
+            the_rules_hold_over_this_store
+            random_histories_equal_the_model
+        }
+    };
+}
+
+/// Makes a module with one test a case, and the random histories. The one line that a store's tests need.
+#[macro_export]
+macro_rules! suite {
+    ($name:ident, $harness:ty) => {
+        $crate::for_each_case! { [$crate::__suite_module] $name $harness; }
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __suite_module {
+    ($name:ident $harness:ty; $($case:ident)*) => {
+        mod $name {
+            use super::*;
+            $(
+                #[test]
+                fn $case() {
+                    $crate::run::<$harness, _>($crate::cases::$case);
+                }
+            )*
+        }
+    };
+}

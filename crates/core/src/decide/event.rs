@@ -1,0 +1,191 @@
+//! What can happen to a record.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::fingerprint::Fingerprint;
+use crate::identity::{Fence, Token, Version};
+use crate::record::{Execution, Holder, Reason, RecoveryPoint, StoredRequest, Terms};
+use crate::response::Answer;
+use crate::scope::{Address, Operation};
+use crate::time::{Now, Timestamp};
+
+/// Everything that can happen to a record. Exhaustive on purpose.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A client's request.
+    Arrive(Arrival),
+    /// A worker wants to run it.
+    Take(Take),
+    /// The holder reached a recovery point.
+    Advance {
+        /// Who says so.
+        holder: Holder,
+        /// How far it came.
+        point: RecoveryPoint,
+    },
+    /// The holder has the answer.
+    Complete {
+        /// Who says so.
+        holder: Holder,
+        /// The answer.
+        answer: Arc<Answer>,
+    },
+    /// The holder knows that nothing was executed.
+    Release {
+        /// Who says so.
+        holder: Holder,
+        /// Why.
+        reason: Reason,
+        /// How long deferred work waits before the next attempt; the caller adds the jitter.
+        backoff: Duration,
+    },
+    /// The holder does not know whether it was executed.
+    Doubt {
+        /// Who says so.
+        holder: Holder,
+        /// Why.
+        reason: Reason,
+    },
+    /// The holder needs more time.
+    Renew {
+        /// Who says so.
+        holder: Holder,
+        /// How much, from now.
+        lease: Duration,
+    },
+    /// A reserve's own commit is in doubt and its 503 has left.
+    CleanUp {
+        /// The arrival whose write is in doubt.
+        arrival: Arrival,
+        /// The version that the write was conditioned on; `None` for an insert.
+        over: Option<Version>,
+    },
+    /// The sweeper looks at a lease.
+    Sweep,
+    /// A probe, a webhook or an operator found something out.
+    Verdict(Verdict),
+    /// An operator drops a stored answer.
+    Forget {
+        /// The version that the operator looked at.
+        version: Version,
+        /// Why.
+        reason: Reason,
+        /// The longest time for which any node may still replay the answer from its cache.
+        cache_age_max: Duration,
+    },
+    /// The reaper looks at a row past retention.
+    Reap {
+        /// How much longer than its retention a row is left alone.
+        grace: Duration,
+    },
+}
+
+/// A client's request, as far as the rules care.
+#[derive(Clone, Debug)]
+pub struct Arrival {
+    /// Scope and key.
+    pub address: Address,
+    /// The route's pattern.
+    pub operation: Operation,
+    /// What is asked for.
+    pub fingerprint: Fingerprint,
+    /// Made for this arrival, before any write.
+    pub token: Token,
+    /// For a new life.
+    pub terms: Terms,
+    /// Run it now, or later.
+    pub execution: Execution,
+    /// How long a grant lasts.
+    pub lease: Duration,
+    /// How long the attempt may last with renewals.
+    pub attempt_deadline: Duration,
+    /// What another fingerprint under the same key is.
+    pub misuse: Misuse,
+    /// The request itself, where somebody else may have to run it.
+    pub request: Option<StoredRequest>,
+}
+
+/// What another fingerprint under the same key is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Misuse {
+    /// Refused.
+    Refuse,
+    /// Treated as the same request, and counted.
+    Count,
+}
+
+/// A worker's wish to run a record.
+#[derive(Clone, Copy, Debug)]
+pub struct Take {
+    /// Made for this take, before any write.
+    pub token: Token,
+    /// How long a grant lasts.
+    pub lease: Duration,
+    /// How long the attempt may last with renewals.
+    pub attempt_deadline: Duration,
+}
+
+/// What somebody found out about an attempt.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    /// The life it is about.
+    pub life: Token,
+    /// Who says so, for the record's story.
+    pub source: Box<str>,
+    /// The provider's name for the effect, if it was learnt.
+    pub reference: Option<Box<str>>,
+    /// What was found.
+    pub finding: Finding,
+}
+
+/// What was found.
+#[derive(Clone, Debug)]
+pub enum Finding {
+    /// It happened, and this is its answer. A refusal by the provider is one too.
+    Happened(Arc<Answer>),
+    /// It did not happen.
+    DidNotHappen {
+        /// Why that can be believed of this attempt.
+        grounds: Grounds,
+        /// How long deferred work waits before the next attempt.
+        backoff: Duration,
+        /// What to do where the grounds do not hold.
+        otherwise: Retry,
+    },
+    /// Nobody could say.
+    NotKnown(Retry),
+}
+
+/// Why "it did not happen" can be believed.
+#[derive(Clone, Copy, Debug)]
+pub enum Grounds {
+    /// A probe read this row, then asked, and found nothing. Believed only past the horizon.
+    Probe {
+        /// The attempt's token, read before asking.
+        token: Token,
+        /// The row's version, read before asking.
+        version: Version,
+        /// When it asked.
+        asked: Now,
+    },
+    /// The provider declared of this attempt that it failed for good, and the route believes such declarations.
+    Final {
+        /// The attempt's fence, which the upstream was given.
+        fence: Fence,
+    },
+    /// A person says so, having looked at this version of the row.
+    Operator {
+        /// The version.
+        version: Version,
+    },
+}
+
+/// When to ask again, and when to stop.
+#[derive(Clone, Copy, Debug)]
+pub struct Retry {
+    /// The next question; the caller adds the jitter.
+    pub at: Timestamp,
+    /// After so many questions the record is parked.
+    pub park_after: u32,
+}

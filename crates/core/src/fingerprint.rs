@@ -1,0 +1,172 @@
+//! Decides when two requests are the same request.
+//!
+//! A fingerprint is SHA-256 over a frame of method, path, query and *canonical* content: what the body says, not how
+//! it is spelled. Two spellings of one content share a fingerprint, so that a retry is recognised; two contents never
+//! do, so that a reused key is caught.
+//!
+//! Pure: no clock, no I/O, no randomness. It reads hostile bytes, so nothing here recurses and nothing is worse than
+//! O(n log n).
+//!
+//! **Invariant:** the form of version 1 never changes. Records keep its digests for as long as they live: a change is
+//! a new [`FORM_VERSION`]. `tests/fingerprint/golden.rs` pins it.
+//! Not here: what a mismatch means (`decide`), how large a body may be (the boundary), which status an error becomes
+//! (`problem`).
+
+mod error;
+mod family;
+mod fields;
+mod form;
+mod frame;
+mod json;
+
+use std::borrow::Cow;
+use std::fmt;
+
+pub use error::{FingerprintError, Position};
+pub use family::Family;
+pub use fields::{Fields, Pointer, PointerError};
+
+/// The version of the form that [`of`] computes: of the frame, and of each canonical form inside it.
+pub const FORM_VERSION: u8 = 1;
+
+/// Computes the fingerprint of a request under a route's policy.
+///
+/// ```
+/// use oncegate_core::fingerprint::{self, Content, Mode};
+///
+/// let request = |body| Content {
+///     method: "POST",
+///     path: "/payments",
+///     query: None,
+///     content_type: Some(b"application/json"),
+///     body,
+/// };
+/// let first = fingerprint::of(&Mode::Json, &request(br#"{"amount": 100, "to": "Ada"}"#))?;
+/// let retry = fingerprint::of(&Mode::Json, &request(br#"{"to":"Ada","amount":1e2}"#))?;
+/// let other = fingerprint::of(&Mode::Json, &request(br#"{"to":"Ada","amount":101}"#))?;
+/// assert_eq!(first, retry);
+/// assert_ne!(first, other);
+/// # Ok::<(), fingerprint::FingerprintError>(())
+/// ```
+pub fn of(mode: &Mode, content: &Content<'_>) -> Result<Fingerprint, FingerprintError> {
+    if *mode == Mode::None {
+        return Ok(Fingerprint::NONE);
+    }
+    let canonical = canonical(mode, content)?;
+    Ok(Fingerprint::from_parts(FORM_VERSION, frame::digest(content, &canonical)))
+}
+
+/// Computes what of the body enters the fingerprint, in its canonical form.
+pub fn canonical<'a>(mode: &Mode, content: &Content<'a>) -> Result<Canonical<'a>, FingerprintError> {
+    let body = content.body;
+    let (family, bytes) = match mode {
+        Mode::None => (Family::Unchecked, Cow::default()),
+        // Before the media type: a bodiless POST with a habitual `Content-Type: application/json` is no bad JSON.
+        _ if body.is_empty() => (Family::Empty, Cow::default()),
+        Mode::Raw => (Family::raw(content.content_type), Cow::Borrowed(body)),
+        Mode::Json | Mode::Fields(_) => match (Family::declared(content.content_type), mode) {
+            (Family::Json, Mode::Fields(fields)) => {
+                (Family::of_fields(fields), json::fields(body, fields)?.into())
+            }
+            (Family::Json, _) => (Family::Json, json::canonical(body)?.into()),
+            (Family::Form, _) => (Family::Form, form::canonical(body).into()),
+            (other, _) => (other, Cow::Borrowed(body)),
+        },
+    };
+    Ok(Canonical { family, bytes })
+}
+
+/// What of a request decides whether it is the same: the policy `fingerprint` of a route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// What the body says: canonical JSON, decoded form pairs, the bytes of anything else.
+    Json,
+    /// The bytes of the body, whatever they are.
+    Raw,
+    /// Of a JSON body, only a part. Other bodies as under [`Mode::Json`].
+    Fields(Fields),
+    /// Nothing: any request with the key counts as the same.
+    None,
+}
+
+/// What a fingerprint is computed from. Borrowed from the request.
+#[derive(Clone, Copy, Debug)]
+pub struct Content<'a> {
+    /// The method, as sent.
+    pub method: &'a str,
+    /// The path, as sent: percent-escapes are not touched, for servers disagree on what they mean.
+    pub path: &'a str,
+    /// The query, as sent, without its `?`. Absent and empty are two things.
+    pub query: Option<&'a str>,
+    /// The value of `Content-Type`.
+    pub content_type: Option<&'a [u8]>,
+    /// The whole body.
+    pub body: &'a [u8],
+}
+
+/// What of a body enters the fingerprint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Canonical<'a> {
+    /// How the body was read.
+    pub family: Family,
+    /// Its canonical bytes: the same for every spelling of one content.
+    pub bytes: Cow<'a, [u8]>,
+}
+
+/// The identity of a request's content: the version of the form, and a digest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Fingerprint {
+    version: u8,
+    digest: [u8; 32],
+}
+
+/// What comparing two fingerprints says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Comparison {
+    /// The same request, or nobody asked.
+    Same,
+    /// Another request under the same key.
+    Other,
+}
+
+impl Fingerprint {
+    /// The fingerprint of a request that is not checked ([`Mode::None`]).
+    pub const NONE: Self = Self::from_parts(0, [0; 32]);
+
+    /// Rebuilds a fingerprint from a stored row.
+    #[must_use]
+    pub const fn from_parts(version: u8, digest: [u8; 32]) -> Self {
+        Self { version, digest }
+    }
+
+    /// The version of the form; 0 where nothing was checked.
+    #[must_use]
+    pub const fn version(self) -> u8 {
+        self.version
+    }
+
+    /// The digest.
+    #[must_use]
+    pub const fn digest(self) -> [u8; 32] {
+        self.digest
+    }
+
+    /// Compares the fingerprint of a record with that of a request.
+    #[must_use]
+    pub fn compare(self, other: Self) -> Comparison {
+        // On one side nothing was checked, so nothing can be said against it: the route's policy is `none`, or it was
+        // when the record began.
+        let unchecked = self == Self::NONE || other == Self::NONE;
+        // Two versions digest two forms: their digests cannot say that the content is the same. Not knowing is a
+        // mismatch, because a false one costs the client an error, and a false match costs it another's answer.
+        if unchecked || self == other { Comparison::Same } else { Comparison::Other }
+    }
+}
+
+/// `v1:` and 64 lower-case hexadecimal digits.
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "v{}:", self.version)?;
+        self.digest.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}

@@ -1,0 +1,225 @@
+//! Who may write: tokens, fences, versions and the record's public id.
+//!
+//! **Invariant:** a write is admitted by equality of the lease token (128 random bits, made by the holder before the
+//! write) together with the fence; never by order. Fences and versions grow across lives without a counter, because
+//! each starts no lower than the store's time in microseconds.
+
+use std::fmt;
+use std::str::FromStr;
+
+use sha2::{Digest, Sha256};
+
+use crate::codec::Encoder;
+use crate::scope::Address;
+use crate::time::Timestamp;
+
+/// 128 random bits that name one grant of a lease. Made by the holder, so that it can recognise its own write after a
+/// lost acknowledgement.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Token([u8; 16]);
+
+impl Token {
+    /// Wraps random bits; the caller brings the randomness.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bits.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Token {
+    /// Half of the token: enough to tell two apart in a log, too little to act as its holder.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Token({}…)", Hex(&self.0[..8]))
+    }
+}
+
+/// A number that grows with every grant of a lease, across lives too. For upstreams, logs and people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Fence(i64);
+
+impl Fence {
+    /// Wraps a stored value.
+    #[must_use]
+    pub const fn from_raw(raw: i64) -> Self {
+        Self(raw)
+    }
+
+    /// The stored value.
+    #[must_use]
+    pub const fn as_raw(self) -> i64 {
+        self.0
+    }
+
+    /// The fence of the next grant: `max(previous + 1, store time in µs)`.
+    #[must_use]
+    pub fn next(previous: Option<Self>, now: Timestamp) -> Self {
+        Self(grow(previous.map(|f| f.0), now))
+    }
+}
+
+/// Counts the writes of a row and never restarts, so that a swap in flight from an earlier life cannot fit a later one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version(i64);
+
+impl Version {
+    /// Wraps a stored value.
+    #[must_use]
+    pub const fn from_raw(raw: i64) -> Self {
+        Self(raw)
+    }
+
+    /// The stored value.
+    #[must_use]
+    pub const fn as_raw(self) -> i64 {
+        self.0
+    }
+
+    /// The version of the next write: `max(previous + 1, store time in µs)`.
+    #[must_use]
+    pub fn next(previous: Option<Self>, now: Timestamp) -> Self {
+        Self(grow(previous.map(|v| v.0), now))
+    }
+}
+
+fn grow(previous: Option<i64>, now: Timestamp) -> i64 {
+    previous.map_or(now.as_micros(), |p| p.saturating_add(1).max(now.as_micros()))
+}
+
+/// The public, opaque name of a record: `op_` and 26 letters and digits.
+///
+/// It is a hash of scope and key, so one compact unique index serves both lookups (by key and by id) in every store, and
+/// no second identity can drift from the first. It is not a secret: whoever may see a record is decided by its scope.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RecordId([u8; 16]);
+
+/// Crockford's alphabet in lower case: no `i`, `l`, `o`, `u`, so an id survives being read aloud.
+const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+const ID_PREFIX: &str = "op_";
+const ID_LETTERS: usize = 26;
+
+impl RecordId {
+    /// The id of the record at `address`.
+    #[must_use]
+    pub fn of(address: &Address) -> Self {
+        let mut frame = Encoder::new();
+        frame.bytes(b"oncegate record id 1");
+        frame.text(address.scope.as_str());
+        frame.text(address.key.as_str());
+        let digest = Sha256::digest(frame.finish());
+        let mut id = [0; 16];
+        id.copy_from_slice(&digest[..16]);
+        Self(id)
+    }
+
+    /// Wraps stored bytes.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes, as stores index them.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+}
+
+impl fmt::Display for RecordId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(ID_PREFIX)?;
+        let value = u128::from_be_bytes(self.0);
+        for place in (0..ID_LETTERS).rev() {
+            let letter = ALPHABET[usize::try_from((value >> (place * 5)) & 31).unwrap_or(0)];
+            write!(f, "{}", char::from(letter))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for RecordId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Not a record id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotARecordId;
+
+impl fmt::Display for NotARecordId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a record id is `{ID_PREFIX}` followed by {ID_LETTERS} letters and digits")
+    }
+}
+
+impl std::error::Error for NotARecordId {}
+
+impl FromStr for RecordId {
+    type Err = NotARecordId;
+
+    fn from_str(text: &str) -> Result<Self, NotARecordId> {
+        let letters = text.strip_prefix(ID_PREFIX).ok_or(NotARecordId)?;
+        if letters.len() != ID_LETTERS {
+            return Err(NotARecordId);
+        }
+        let mut value: u128 = 0;
+        for (place, letter) in letters.bytes().enumerate() {
+            let digit = ALPHABET.iter().position(|a| *a == letter).ok_or(NotARecordId)?;
+            // 26 letters hold 130 bits: the first may only carry three.
+            if place == 0 && digit > 7 {
+                return Err(NotARecordId);
+            }
+            value = (value << 5) | digit as u128;
+        }
+        Ok(Self(value.to_be_bytes()))
+    }
+}
+
+/// Bytes as lower-case hex.
+struct Hex<'a>(&'a [u8]);
+
+impl fmt::Display for Hex<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_survive_the_round_trip_and_refuse_anything_else() {
+        for bytes in [[0; 16], [255; 16], *b"0123456789abcdef"] {
+            let id = RecordId::from_bytes(bytes);
+            assert_eq!(id.to_string().parse(), Ok(id));
+        }
+        let good = RecordId::from_bytes([255; 16]).to_string();
+        for bad in [
+            "",
+            "op_",
+            "op_x",
+            &good[3..],
+            &good.to_uppercase(),
+            &format!("{good}0"),
+            "op_zzzzzzzzzzzzzzzzzzzzzzzzzz",
+        ] {
+            assert_eq!(bad.parse::<RecordId>(), Err(NotARecordId), "{bad}");
+        }
+    }
+
+    #[test]
+    fn fences_and_versions_grow_with_time_and_without_it() {
+        let now = Timestamp::from_micros(1_000);
+        assert_eq!(Fence::next(None, now), Fence::from_raw(1_000));
+        assert_eq!(Fence::next(Some(Fence::from_raw(10)), now), Fence::from_raw(1_000));
+        assert_eq!(Fence::next(Some(Fence::from_raw(5_000)), now), Fence::from_raw(5_001));
+        assert_eq!(Version::next(Some(Version::from_raw(5_000)), now), Version::from_raw(5_001));
+    }
+}

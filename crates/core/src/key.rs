@@ -1,0 +1,193 @@
+//! The client's key: read from the header by the policy's syntax.
+//!
+//! **Invariant:** what does not parse is refused, never ignored. RFC 9651 would let a server drop a field that it cannot
+//! parse; then the request would run unprotected, and the client would believe otherwise.
+
+use std::fmt;
+use std::sync::Arc;
+
+use sfv::{BareItem, Item, Parser};
+
+use crate::policy::{EmptyKey, KeyForm, KeyPolicy, KeySyntax};
+
+/// An opaque value, unique within a scope. Printable ASCII.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key(Arc<str>);
+
+impl Key {
+    /// Reads the values of all `Idempotency-Key` lines of one request.
+    ///
+    /// `Ok(None)` means that the policy lets the request pass without a key.
+    pub fn read(lines: &[&[u8]], policy: &KeyPolicy) -> Result<Option<Self>, KeyError> {
+        let line = match lines {
+            [] => return absent(policy),
+            [line] => line.trim_ascii(),
+            _ => return Err(KeyError::SeveralLines),
+        };
+        if line.is_empty() {
+            return match policy.empty {
+                EmptyKey::Absent => absent(policy),
+                EmptyKey::Refused => Err(if policy.required { KeyError::Missing } else { KeyError::Empty }),
+            };
+        }
+        let value = match policy.syntax {
+            KeySyntax::Structured => structured(line)?,
+            KeySyntax::Opaque => opaque(line)?,
+            KeySyntax::Either if line.starts_with(b"\"") => structured(line)?,
+            KeySyntax::Either => bare(line)?,
+        };
+        check(&value, policy)?;
+        Ok(Some(Self(value.into())))
+    }
+
+    /// A key that comes from code rather than from a header: a job's name, a message's id.
+    pub fn from_text(text: &str) -> Result<Self, KeyError> {
+        Ok(Self(opaque(text.as_bytes())?.into()))
+    }
+
+    /// The value.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The first few characters, for logs: keys may be guessable secrets of the client, so whole ones are not logged.
+    #[must_use]
+    pub fn prefix(&self) -> &str {
+        &self.0[..self.0.len().min(8)]
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}…", self.prefix())
+    }
+}
+
+fn absent(policy: &KeyPolicy) -> Result<Option<Key>, KeyError> {
+    if policy.required { Err(KeyError::Missing) } else { Ok(None) }
+}
+
+/// A Structured Field String; its parameters are ignored (`"a";p=1` is the key `a`).
+fn structured(line: &[u8]) -> Result<String, KeyError> {
+    let item: Item = Parser::new(line).parse().map_err(|error| KeyError::NotStructured(error.to_string()))?;
+    match item.bare_item {
+        BareItem::String(text) => Ok(text.as_str().to_owned()),
+        _ => Err(KeyError::NotStructured("it is not a quoted string".to_owned())),
+    }
+}
+
+/// Any printable ASCII, taken literally, quotes included.
+fn opaque(line: &[u8]) -> Result<String, KeyError> {
+    if line.is_empty() {
+        return Err(KeyError::Empty);
+    }
+    match line.iter().find(|byte| !matches!(byte, 0x20..=0x7e)) {
+        Some(byte) => Err(KeyError::Character(*byte)),
+        None => Ok(line.iter().copied().map(char::from).collect()),
+    }
+}
+
+/// The unquoted form under `either`: what could also be a list, an escaped string or an item with parameters is refused,
+/// so that a value has one reading.
+fn bare(line: &[u8]) -> Result<String, KeyError> {
+    match line.iter().find(|byte| matches!(byte, b',' | b';' | b'"' | b'\\' | b' ')) {
+        Some(byte) => Err(KeyError::Ambiguous(char::from(*byte))),
+        None => opaque(line),
+    }
+}
+
+fn check(value: &str, policy: &KeyPolicy) -> Result<(), KeyError> {
+    let chars = value.len();
+    if chars < policy.chars_min {
+        return Err(KeyError::TooShort { chars, min: policy.chars_min });
+    }
+    if chars > policy.chars_max {
+        return Err(KeyError::TooLong { chars, max: policy.chars_max });
+    }
+    match &policy.form {
+        KeyForm::Any => Ok(()),
+        KeyForm::Uuid if is_uuid(value) => Ok(()),
+        KeyForm::Uuid => Err(KeyError::NotOfForm("a UUID".to_owned())),
+        KeyForm::Pattern(pattern) if pattern.matches(value) => Ok(()),
+        KeyForm::Pattern(pattern) => Err(KeyError::NotOfForm(format!("the pattern {}", pattern.as_str()))),
+    }
+}
+
+/// 8-4-4-4-12 hexadecimal digits.
+fn is_uuid(value: &str) -> bool {
+    value.len() == 36
+        && value.bytes().enumerate().all(|(place, byte)| match place {
+            8 | 13 | 18 | 23 => byte == b'-',
+            _ => byte.is_ascii_hexdigit(),
+        })
+}
+
+/// Why a request's key cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyError {
+    /// The policy requires a key and there is none.
+    Missing,
+    /// The field is there and says nothing.
+    Empty,
+    /// More than one field line: which one did the client mean?
+    SeveralLines,
+    /// Not a Structured Field String, though the policy or a leading quote says that it should be.
+    NotStructured(String),
+    /// Under `either`, an unquoted value with a character that would give it a second reading.
+    Ambiguous(char),
+    /// A byte that is not printable ASCII.
+    Character(u8),
+    /// Under the policy's minimum.
+    TooShort {
+        /// How long it is.
+        chars: usize,
+        /// How long it must be.
+        min: usize,
+    },
+    /// Over the policy's maximum.
+    TooLong {
+        /// How long it is.
+        chars: usize,
+        /// How long it may be.
+        max: usize,
+    },
+    /// Not of the form that the policy asks for.
+    NotOfForm(String),
+}
+
+impl fmt::Display for KeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing => {
+                f.write_str("this operation requires an Idempotency-Key, and the request has none")
+            }
+            Self::Empty => f.write_str("the Idempotency-Key is empty"),
+            Self::SeveralLines => f.write_str("the request has more than one Idempotency-Key line"),
+            Self::NotStructured(why) => {
+                write!(
+                    f,
+                    "the Idempotency-Key is not a structured string, like \"8e03978e\" in quotes: {why}"
+                )
+            }
+            Self::Ambiguous(found) => {
+                write!(f, "the Idempotency-Key contains {found:?}: put the whole value in double quotes")
+            }
+            Self::Character(byte) => {
+                write!(
+                    f,
+                    "the Idempotency-Key contains the byte 0x{byte:02x}; only printable ASCII is allowed"
+                )
+            }
+            Self::TooShort { chars, min } => {
+                write!(f, "the Idempotency-Key has {chars} characters, and at least {min} are required")
+            }
+            Self::TooLong { chars, max } => {
+                write!(f, "the Idempotency-Key has {chars} characters, and at most {max} are allowed")
+            }
+            Self::NotOfForm(form) => write!(f, "the Idempotency-Key is not {form}"),
+        }
+    }
+}
+
+impl std::error::Error for KeyError {}

@@ -1,0 +1,284 @@
+//! What a route may choose, and the named sets of choices.
+//!
+//! A [`Policy`] is plain data; [`Profile`] names the sets of DESIGN.md's table and a route may override any field.
+//! Not here: reading a configuration file (`gateway`), matching routes (`tower`).
+
+use std::time::Duration;
+
+use crate::fingerprint::Mode;
+use crate::record::{AfterRetention, CrashPolicy, Execution, GoneStatus, RetentionFrom, Terms};
+
+pub use profile::Profile;
+
+mod profile;
+
+/// Everything that a route may decide.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Policy {
+    /// Methods that are protected; all others pass untouched.
+    pub methods: Vec<&'static str>,
+    /// Run while the client waits, or accept and run later.
+    pub execution: Execution,
+    /// How the key is read.
+    pub key: KeyPolicy,
+    /// Whose key it is.
+    pub scope: ScopeWidth,
+    /// What makes two requests the same.
+    pub fingerprint: Mode,
+    /// Same key, other request.
+    pub mismatch: Mismatch,
+    /// Another caller holds the lease.
+    pub in_progress: WhileInProgress,
+    /// The outcome is unknown.
+    pub after_doubt: AfterDoubt,
+    /// Which answers end the unit of work.
+    pub stored: StoredStatuses,
+    /// A 500, and every 5xx that has no rule of its own.
+    pub server_error: OnServerError,
+    /// A 503.
+    pub unavailable: OnUnavailable,
+    /// What a lapsed lease becomes.
+    pub crash: CrashPolicy,
+    /// How long a grant lasts without renewal.
+    pub lease: Duration,
+    /// How long an attempt may last with renewals.
+    pub attempt_deadline: Duration,
+    /// How long a settled record is kept.
+    pub retention: Duration,
+    /// When retention starts.
+    pub retention_from: RetentionFrom,
+    /// What a key past retention is.
+    pub after_retention: AfterRetention,
+    /// The longest time after its sending at which the upstream may still act; `None`: not known, so that "not found"
+    /// never means "did not happen".
+    pub horizon: Option<Duration>,
+    /// How long a duplicate waits for the first answer, where it waits.
+    pub wait_limit: Duration,
+    /// The name of the header that marks a replay.
+    pub replayed_header: &'static str,
+    /// The largest request body.
+    pub body_bytes_max: u64,
+    /// The largest answer that is kept.
+    pub answer_bytes_max: u64,
+    /// `Retry-After` while in progress.
+    pub retry_in_progress: Duration,
+    /// `Retry-After` while unknown.
+    pub retry_unknown: Duration,
+    /// How an unknown outcome is asked about.
+    pub reconcile: Reconcile,
+}
+
+impl Policy {
+    /// Whether requests with this method are protected.
+    #[must_use]
+    pub fn protects(&self, method: &str) -> bool {
+        self.methods.contains(&method)
+    }
+
+    /// What is frozen into a row when a life begins.
+    #[must_use]
+    pub const fn terms(&self) -> Terms {
+        Terms {
+            crash: self.crash,
+            retention: self.retention,
+            retention_from: self.retention_from,
+            after_retention: self.after_retention,
+            horizon: self.horizon,
+        }
+    }
+}
+
+/// How the key is read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KeyPolicy {
+    /// Without a key: 400, or pass through.
+    pub required: bool,
+    /// What an empty field is.
+    pub empty: EmptyKey,
+    /// Which spellings are read.
+    pub syntax: KeySyntax,
+    /// The shortest key.
+    pub chars_min: usize,
+    /// The longest key.
+    pub chars_max: usize,
+    /// What a key must look like.
+    pub form: KeyForm,
+}
+
+/// What an empty `Idempotency-Key` is. A client that sends the field meant to be protected, so only `lenient` shrugs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EmptyKey {
+    /// 400.
+    Refused,
+    /// As if the field were not there.
+    Absent,
+}
+
+/// Which spellings of a key are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeySyntax {
+    /// A Structured Field String, in quotes.
+    Structured,
+    /// The field's value as it stands.
+    Opaque,
+    /// Both; the quoted and the bare form of one value are the same key.
+    Either,
+}
+
+/// What a key must look like.
+#[derive(Clone, Debug, PartialEq)]
+pub enum KeyForm {
+    /// Anything.
+    Any,
+    /// 8-4-4-4-12 hexadecimal digits.
+    Uuid,
+    /// A regular expression, matched against the whole key.
+    Pattern(KeyPattern),
+}
+
+/// A regular expression over whole keys.
+#[derive(Clone, Debug)]
+pub struct KeyPattern {
+    source: String,
+    anchored: regex_lite::Regex,
+}
+
+impl KeyPattern {
+    /// Compiles `source`, anchored at both ends.
+    pub fn new(source: &str) -> Result<Self, regex_lite::Error> {
+        let anchored = regex_lite::Regex::new(&format!("^(?:{source})$"))?;
+        Ok(Self { source: source.to_owned(), anchored })
+    }
+
+    /// As it was written.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.source
+    }
+
+    /// Whether the whole key matches.
+    #[must_use]
+    pub fn matches(&self, key: &str) -> bool {
+        self.anchored.is_match(key)
+    }
+}
+
+impl PartialEq for KeyPattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.source == other.source
+    }
+}
+
+/// How far a key reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScopeWidth {
+    /// One space of keys a tenant.
+    Tenant,
+    /// One space a tenant and operation.
+    TenantAndOperation,
+}
+
+/// Same key, other request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mismatch {
+    /// Refused with this status.
+    Refuse(MismatchStatus),
+    /// Answered as if it were the same request, and counted as misuse.
+    Replay,
+}
+
+/// The status of a refused mismatch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MismatchStatus {
+    /// 422, as the draft says.
+    Unprocessable,
+    /// 400.
+    BadRequest,
+    /// 409.
+    Conflict,
+}
+
+impl MismatchStatus {
+    /// The HTTP status.
+    #[must_use]
+    pub const fn code(self) -> u16 {
+        match self {
+            Self::Unprocessable => 422,
+            Self::BadRequest => 400,
+            Self::Conflict => 409,
+        }
+    }
+}
+
+/// Another caller holds the lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhileInProgress {
+    /// 409 with `Retry-After`.
+    Reject,
+    /// 202 with `Location`.
+    Accept,
+    /// Wait up to the limit, then replay or reject.
+    Wait,
+}
+
+/// The outcome is unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterDoubt {
+    /// 409 with `Retry-After`.
+    Reject,
+    /// 202 with `Location`.
+    Accept,
+    /// Wait up to the limit, then 409.
+    WaitThenReject,
+}
+
+/// Which answers end the unit of work. Refusals before acting (401, 429, …) never do; see [`crate::classify`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoredStatuses {
+    /// 2xx and 3xx.
+    Successes,
+    /// 2xx, 3xx and 4xx.
+    SuccessesAndClientErrors,
+    /// Everything.
+    All,
+}
+
+/// What a 500 means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnServerError {
+    /// Nothing happened: the upstream's word is taken.
+    Release,
+    /// The unit of work is over.
+    Store,
+    /// Something may have happened.
+    Doubt,
+}
+
+/// What a 503 means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnUnavailable {
+    /// Nothing happened: the upstream's word is taken.
+    Release,
+    /// Some proxies answer 503 while the work goes on.
+    Doubt,
+}
+
+/// How an unknown outcome is asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reconcile {
+    /// The first pause between two questions; it doubles.
+    pub backoff_first: Duration,
+    /// The longest pause.
+    pub backoff_max: Duration,
+    /// After so many questions the record is parked.
+    pub park_after: u32,
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_mins(1);
+const HOUR: Duration = Duration::from_hours(1);
+const DAY: Duration = Duration::from_hours(24);
+
+/// Keeps tombstones for 30 days and answers 410.
+const GONE_FOR_30_DAYS: AfterRetention =
+    AfterRetention::Gone { status: GoneStatus::Gone, tombstone: Duration::from_hours(720) };

@@ -1,0 +1,253 @@
+//! What the boundary says in its own voice: RFC 9457 problem documents.
+//!
+//! Every [`Code`] is a page under `docs/problems/` (a test checks it), and every detail says what happened, what state
+//! things are in, and what to do next. Not here: choosing one (`tower`).
+
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use crate::policy::MismatchStatus;
+use crate::record::GoneStatus;
+use crate::response::{Answer, Response};
+
+/// The media type.
+pub const CONTENT_TYPE: &str = "application/problem+json";
+/// Where the pages are published; `type` is this and the code.
+pub const TYPE_BASE: &str = "https://oncegate.dev/problems/";
+
+/// Which problem it is; for programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Code {
+    /// A key, but nobody to scope it to.
+    ScopeMissing,
+    /// Required but absent.
+    KeyMissing,
+    /// Not parseable, too short, too long.
+    KeyInvalid,
+    /// The body cannot be fingerprinted.
+    RequestInvalid,
+    /// Same key, other request.
+    KeyReused,
+    /// A lease is held.
+    InProgress,
+    /// Doubt.
+    OutcomeUnknown,
+    /// Past retention, where the policy keeps tombstones.
+    KeyExpired,
+    /// Completed, but the answer was over the storage limit.
+    AnswerNotKept,
+    /// The request body is over the limit.
+    TooLarge,
+    /// Too many requests in this scope.
+    RateLimited,
+    /// Too many keys in this scope.
+    TooManyKeys,
+    /// Proved not executed.
+    UpstreamUnreachable,
+    /// The store cannot say yes.
+    StoreUnavailable,
+    /// Too much at once.
+    Overloaded,
+    /// Accepted work that nobody could run in time.
+    NotStarted,
+}
+
+impl Code {
+    /// All of them.
+    pub const ALL: [Self; 16] = [
+        Self::ScopeMissing,
+        Self::KeyMissing,
+        Self::KeyInvalid,
+        Self::RequestInvalid,
+        Self::KeyReused,
+        Self::InProgress,
+        Self::OutcomeUnknown,
+        Self::KeyExpired,
+        Self::AnswerNotKept,
+        Self::TooLarge,
+        Self::RateLimited,
+        Self::TooManyKeys,
+        Self::UpstreamUnreachable,
+        Self::StoreUnavailable,
+        Self::Overloaded,
+        Self::NotStarted,
+    ];
+
+    /// The name, as in `code` and at the end of `type`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.row().0
+    }
+
+    /// One line for people, the same each time.
+    #[must_use]
+    pub const fn title(self) -> &'static str {
+        self.row().2
+    }
+
+    /// The status, where the policy does not choose another.
+    #[must_use]
+    pub const fn status(self) -> u16 {
+        self.row().1
+    }
+
+    const fn row(self) -> (&'static str, u16, &'static str) {
+        match self {
+            Self::ScopeMissing => ("scope_missing", 401, "A key, but nobody to whom it belongs"),
+            Self::KeyMissing => ("key_missing", 400, "An idempotency key is required"),
+            Self::KeyInvalid => ("key_invalid", 400, "The idempotency key cannot be used"),
+            Self::RequestInvalid => ("request_invalid", 400, "The request cannot be compared with others"),
+            Self::KeyReused => ("key_reused", 422, "The key was used for another request"),
+            Self::InProgress => ("in_progress", 409, "The same request is being executed"),
+            Self::OutcomeUnknown => ("outcome_unknown", 409, "The outcome is not known yet"),
+            Self::KeyExpired => ("key_expired", 410, "The key is past its retention"),
+            Self::AnswerNotKept => {
+                ("answer_not_kept", 409, "Completed, but the answer was too large to keep")
+            }
+            Self::TooLarge => ("too_large", 413, "The request body is too large"),
+            Self::RateLimited => ("rate_limited", 429, "Too many requests"),
+            Self::TooManyKeys => ("too_many_keys", 429, "Too many keys"),
+            Self::UpstreamUnreachable => {
+                ("upstream_unreachable", 502, "The service behind could not be reached")
+            }
+            Self::StoreUnavailable => {
+                ("store_unavailable", 503, "Idempotency cannot be guaranteed right now")
+            }
+            Self::Overloaded => ("overloaded", 503, "Too busy"),
+            Self::NotStarted => ("not_started", 408, "Accepted, but not started in time"),
+        }
+    }
+}
+
+/// A problem document.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Problem {
+    code: Code,
+    status: u16,
+    detail: String,
+    retry_after: Option<Duration>,
+    more: Vec<(&'static str, Value)>,
+}
+
+impl Problem {
+    /// A problem with its usual status. `detail` says what happened, what state things are in, and what to do next.
+    #[must_use]
+    pub fn new(code: Code, detail: impl Into<String>) -> Self {
+        Self { code, status: code.status(), detail: detail.into(), retry_after: None, more: Vec::new() }
+    }
+
+    /// Same key, other request; the policy chooses the status.
+    #[must_use]
+    pub fn key_reused(status: MismatchStatus) -> Self {
+        let detail = "This key was already used for a request with other content. Nothing was executed, and the first \
+                      request's answer still stands. Send the first request again to see it, or use a new key for \
+                      this one.";
+        Self { status: status.code(), ..Self::new(Code::KeyReused, detail) }
+    }
+
+    /// A lease is held; the client may ask again.
+    #[must_use]
+    pub fn in_progress(retry_after: Duration) -> Self {
+        let detail = "A request with this key is being executed. Send the same request with the same key again later \
+                      to get its answer.";
+        Self::new(Code::InProgress, detail).retry_after(retry_after)
+    }
+
+    /// Doubt, told to the client whose own attempt it was.
+    #[must_use]
+    pub fn outcome_unknown_first(retry_after: Duration) -> Self {
+        Self { status: 504, ..Self::outcome_unknown(retry_after) }
+    }
+
+    /// Doubt, told to whoever asks afterwards.
+    #[must_use]
+    pub fn outcome_unknown(retry_after: Duration) -> Self {
+        let detail = "The operation may or may not have taken effect, and this is being found out. Do not use a new \
+                      key: that could execute it twice. Send the same request with the same key again later.";
+        Self::new(Code::OutcomeUnknown, detail).retry_after(retry_after)
+    }
+
+    /// Past retention; the policy chooses the status.
+    #[must_use]
+    pub fn key_expired(status: GoneStatus) -> Self {
+        let detail = "This key was used before, and its answer is no longer kept. Nothing was executed. Look the \
+                      result up by other means before you send it again with a new key.";
+        Self { status: status.code(), ..Self::new(Code::KeyExpired, detail) }
+    }
+
+    /// Completed, but the bytes are gone.
+    #[must_use]
+    pub fn answer_not_kept(status: u16, location: Option<&[u8]>) -> Self {
+        let detail = "The operation was completed, and its answer was too large to keep. It will not be executed \
+                      again under this key. Its status, and its location if there was one, are given here.";
+        let mut problem = Self::new(Code::AnswerNotKept, detail).with("answer_status", status.into());
+        if let Some(location) = location {
+            problem = problem.with("answer_location", String::from_utf8_lossy(location).into());
+        }
+        problem
+    }
+
+    /// Adds `Retry-After`.
+    #[must_use]
+    pub fn retry_after(mut self, span: Duration) -> Self {
+        self.retry_after = Some(span);
+        self
+    }
+
+    /// Adds a member; its name must be one that RFC 9457 allows (`[A-Za-z][A-Za-z0-9_]{2,}`).
+    #[must_use]
+    pub fn with(mut self, name: &'static str, value: Value) -> Self {
+        self.more.push((name, value));
+        self
+    }
+
+    /// Which one it is.
+    #[must_use]
+    pub const fn code(&self) -> Code {
+        self.code
+    }
+
+    /// The HTTP status.
+    #[must_use]
+    pub const fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// The value of `Retry-After`: whole seconds, rounded up, at least one.
+    #[must_use]
+    pub fn retry_after_s(&self) -> Option<u64> {
+        self.retry_after.map(|span| (span.as_secs() + u64::from(span.subsec_nanos() > 0)).max(1))
+    }
+
+    /// The document's bytes.
+    #[must_use]
+    pub fn to_json(&self) -> Vec<u8> {
+        let mut document = Map::new();
+        document.insert("type".to_owned(), format!("{TYPE_BASE}{}", self.code.name()).into());
+        document.insert("title".to_owned(), self.code.title().into());
+        document.insert("status".to_owned(), self.status.into());
+        document.insert("detail".to_owned(), self.detail.as_str().into());
+        document.insert("code".to_owned(), self.code.name().into());
+        if let Some(seconds) = self.retry_after_s() {
+            document.insert("retry_after_s".to_owned(), seconds.into());
+        }
+        for (name, value) in &self.more {
+            document.insert((*name).to_owned(), value.clone());
+        }
+        Value::Object(document).to_string().into_bytes()
+    }
+}
+
+/// The stored answer of accepted work that nobody could run in time.
+#[must_use]
+pub fn not_started() -> Answer {
+    let detail = "The request was accepted, but could not be started before its time limit. Nothing was executed. \
+                  Send it again with a new key if it is still wanted.";
+    let problem = Problem::new(Code::NotStarted, detail);
+    Answer::Kept(Response {
+        status: problem.status(),
+        headers: vec![("content-type".to_owned(), CONTENT_TYPE.as_bytes().to_vec())],
+        body: problem.to_json(),
+    })
+}

@@ -1,0 +1,192 @@
+//! Fine points that the table has no column for: clocks that disagree, retention, misuse that is only counted.
+
+use std::time::Duration;
+
+use oncegate_core::decide::{Arrival, Decision, Event, Misuse, Next, Notice};
+use oncegate_core::fingerprint::Fingerprint;
+use oncegate_core::record::{CrashPolicy, RetentionFrom, State, StateKind, Terms};
+use oncegate_core::response::Answer;
+use oncegate_core::time::Now;
+
+use super::samples::*;
+use super::table::words;
+
+fn unsure(now: Now, error: Duration) -> Now {
+    Now { error, ..now }
+}
+
+/// Holders stop at end − ε, others lapse at end + ε: in between nobody may act.
+#[test]
+fn clock_error_costs_waiting_never_a_second_grant() {
+    let (row, _) = granted(None, arrival(1), at(0));
+    let mine = Event::Arrive(arrival(1));
+    let other = Event::Arrive(arrival(2));
+    let check = |second, expected_mine: &str, expected_other: &str| {
+        let now = unsure(at(second), 5 * S);
+        assert_eq!(words(&apply(Some(&row), &mine, now).1), expected_mine, "mine at {second}");
+        assert_eq!(words(&apply(Some(&row), &other, now).1), expected_other, "other at {second}");
+    };
+    check(54, "Execute", "Busy");
+    check(55, "Busy", "Busy");
+    check(64, "Busy", "Busy");
+    check(65, "Unsettled → unknown", "Unsettled → unknown");
+}
+
+/// The lease counts from the `now` that was sampled before the write, and never outlives the attempt.
+#[test]
+fn a_lease_counts_from_before_the_write() {
+    let (row, lease) = granted(None, arrival(1), at(7));
+    assert_eq!(lease.until, at(67).at);
+    assert_eq!(lease.attempt_deadline, at(907).at);
+    assert_eq!((row.created_at, row.last_run_at, row.attempts), (at(7).at, Some(at(7).at), 1));
+    let hasty = Arrival { attempt_deadline: 10 * S, ..arrival(1) };
+    assert_eq!(granted(None, hasty, at(7)).1.until, at(17).at);
+}
+
+/// Under `lenient` another body replays the first answer, and is counted.
+#[test]
+fn misuse_can_be_only_counted() {
+    let counted = |n| Arrival { misuse: Misuse::Count, ..other_request(arrival(n)) };
+    let (row, lease) = granted(None, arrival(1), at(0));
+    let done = row_after(Some(&row), &complete(lease.holder, 201), at(1));
+    let (_, step) = apply(Some(&done), &Event::Arrive(counted(2)), at(2));
+    assert_eq!((step.decision, step.notices), (Decision::Replay(answer(201)), vec![Notice::Misuse]));
+    let (_, step) = apply(Some(&done), &Event::Arrive(arrival(2)), at(2));
+    assert_eq!(step.notices, []);
+    // A route without fingerprints compares nothing.
+    let unchecked = Arrival { fingerprint: Fingerprint::NONE, ..arrival(3) };
+    assert!(matches!(apply(Some(&done), &Event::Arrive(unchecked), at(2)).1.decision, Decision::Replay(_)));
+}
+
+/// Retention runs from settlement, or from creation where the route says so; the last moment is exclusive.
+#[test]
+fn retention_runs_from_settlement_or_creation() {
+    for (from, end) in [(RetentionFrom::Settlement, 50 + 86_400), (RetentionFrom::Creation, 86_400)] {
+        let terms = Terms { retention_from: from, ..terms(CrashPolicy::Reconcile) };
+        let (row, lease) = granted(None, Arrival { terms, ..arrival(1) }, at(0));
+        let done = row_after(Some(&row), &complete(lease.holder, 201), at(50));
+        assert_eq!(done.expires_at, Some(at(end).at));
+        let arrive = Event::Arrive(arrival(2));
+        assert_eq!(words(&apply(Some(&done), &arrive, at(end - 1)).1), "Replay");
+        assert_eq!(words(&apply(Some(&done), &arrive, at(end)).1), "Execute → in_progress");
+        // Another request under a key past retention is a new key too, not misuse.
+        let other = Event::Arrive(other_request(arrival(2)));
+        assert_eq!(words(&apply(Some(&done), &other, at(end)).1), "Execute → in_progress");
+    }
+}
+
+/// ¹ A release past retention counts as absent: a new life, also for another request, also under 410.
+#[test]
+fn a_release_past_retention_is_a_new_life() {
+    let first = Arrival { terms: gone_terms(oncegate_core::record::GoneStatus::Gone), ..arrival(1) };
+    let (row, lease) = granted(None, first, at(0));
+    let released = row_after(Some(&row), &release(lease.holder), at(0));
+    let (again, _) = granted(Some(&released), arrival(2), at(86_399));
+    assert_eq!((again.life, again.attempts), (token(1), 2), "the same life");
+    for next in [arrival(2), other_request(arrival(2))] {
+        let (fresh, _) = granted(Some(&released), next, at(86_400));
+        assert_eq!((fresh.life, fresh.attempts), (token(2), 1), "a new life");
+    }
+}
+
+/// `unknown` and `in_progress` have no retention: nothing but a settlement ends them.
+#[test]
+fn doubt_never_expires() {
+    let (row, lease) = granted(None, arrival(1), at(0));
+    let unknown = row_after(Some(&row), &doubt(lease.holder), at(1));
+    let years_later = at(10 * 365 * 86_400);
+    for event in [reap(), Event::Sweep] {
+        assert_eq!(apply(Some(&unknown), &event, years_later).1.next, Next::Keep);
+    }
+    assert_eq!(words(&apply(Some(&unknown), &Event::Arrive(arrival(2)), years_later).1), "Unsettled");
+    assert_eq!(apply(Some(&row), &reap(), years_later).1.next, Next::Keep);
+    // And the late holder may still settle its own doubt, at any time.
+    assert_eq!(
+        words(&apply(Some(&unknown), &complete(lease.holder, 201), years_later).1),
+        "Done → completed"
+    );
+}
+
+/// `pending` past its limit completes with a stored 408 whose retention starts then, whoever notices first.
+#[test]
+fn waiting_work_past_its_limit_is_408_from_then_on() {
+    let waiting = row_after(None, &Event::Arrive(deferred(1)), at(0));
+    let limit = at(86_400);
+    for event in [reap(), take(2), Event::Arrive(deferred(2))] {
+        let row = row_after(Some(&waiting), &event, limit);
+        let State::Completed(answer) = &row.state else { panic!("{event:?}: {row:?}") };
+        assert_eq!(answer.status(), 408);
+        assert_eq!(row.expires_at, Some(at(2 * 86_400).at));
+    }
+    assert_eq!(
+        apply(Some(&waiting), &take(2), limit).1.decision,
+        Decision::Nothing,
+        "it must not run any more"
+    );
+    assert_eq!(words(&apply(Some(&waiting), &Event::Arrive(deferred(2)), limit).1), "Replay → completed");
+}
+
+/// `restart` without a stored request waits for its client, and is `unknown` past retention.
+#[test]
+fn a_restart_nobody_comes_back_for_is_unknown_past_retention() {
+    let first = Arrival { terms: terms(CrashPolicy::Restart), ..arrival(1) };
+    let (row, _) = granted(None, first, at(0));
+    assert_eq!(apply(Some(&row), &Event::Sweep, at(60 + 86_399)).1.next, Next::Keep);
+    let swept = row_after(Some(&row), &Event::Sweep, at(60 + 86_400));
+    assert_eq!(swept.state.kind(), StateKind::Unknown);
+}
+
+/// A resumed attempt gets the last recovery point, and the output that was kept with it.
+#[test]
+fn resume_continues_after_the_last_point() {
+    let first = Arrival { terms: terms(CrashPolicy::Resume), ..arrival(1) };
+    let (row, lease) = granted(None, first, at(0));
+    let row = row_after(Some(&row), &Event::Advance { holder: lease.holder, point: point() }, at(1));
+    for event in [Event::Arrive(arrival(2)), take(2)] {
+        let (_, step) = apply(Some(&row), &event, at(61));
+        let resumed = lease_of(&step);
+        assert_eq!((resumed.recovery, resumed.attempt), (Some(point()), 2));
+        assert_eq!(resumed.holder.life, token(1));
+    }
+}
+
+/// Questions without an answer back off, and park at the limit; a parked record is no longer due.
+#[test]
+fn questions_without_an_answer_park() {
+    let (row, lease) = granted(None, arrival(1), at(0));
+    let mut row = row_after(Some(&row), &doubt(lease.holder), at(1));
+    assert_eq!(row.due_at(), Some(at(1).at), "asked at once");
+    for tries in 1..=20_u32 {
+        let next_question = at(u64::from(tries) * 100);
+        let (next, step) = apply(Some(&row), &not_known(row.life, retry(next_question)), at(2));
+        row = next.unwrap();
+        assert_eq!(step.notices.contains(&Notice::Parked), tries == 20);
+        assert_eq!(row.due_at(), (tries < 20).then_some(next_question.at));
+    }
+    assert_eq!(
+        apply(Some(&row), &Event::Arrive(arrival(2)), at(3)).1.decision,
+        Decision::Unsettled { since: at(1).at, parked: true }
+    );
+    // Parked is not settled: proof still counts.
+    assert_eq!(words(&apply(Some(&row), &happened(row.life, 201), at(4)).1), "Done → completed");
+}
+
+/// An answer over the storage limit is settled as not kept, and replays as such.
+#[test]
+fn an_answer_not_kept_completes_all_the_same() {
+    let (row, lease) = granted(None, arrival(1), at(0));
+    let answer = std::sync::Arc::new(Answer::NotKept { status: 200, location: None });
+    let done =
+        row_after(Some(&row), &Event::Complete { holder: lease.holder, answer: answer.clone() }, at(1));
+    assert_eq!(apply(Some(&done), &Event::Arrive(arrival(2)), at(2)).1.decision, Decision::Replay(answer));
+}
+
+/// The reaper leaves a row alone for its grace, and for the clock's error.
+#[test]
+fn the_reaper_waits_for_grace_and_clock_error() {
+    let (row, lease) = granted(None, arrival(1), at(0));
+    let done = row_after(Some(&row), &complete(lease.holder, 201), at(0));
+    let reap = Event::Reap { grace: 10 * S };
+    assert_eq!(apply(Some(&done), &reap, unsure(at(86_414), 5 * S)).1.next, Next::Keep);
+    assert!(matches!(apply(Some(&done), &reap, unsure(at(86_415), 5 * S)).1.next, Next::Remove { .. }));
+}

@@ -1,0 +1,10 @@
+//! `decide`, cell by cell, attack by attack, and over random walks.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod attacks;
+mod details;
+mod page;
+mod samples;
+mod table;
+mod walk;

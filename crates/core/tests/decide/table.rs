@@ -1,0 +1,515 @@
+//! Every cell of DESIGN.md's table of states and events.
+//!
+//! A cell reads `Decision` or `Decision → next state`. Rows are events, columns the phases in the design's order.
+
+use oncegate_core::decide::{Arrival, Decision, Event, Grounds, Next, Step};
+use oncegate_core::record::{CrashPolicy, Execution, Record, State};
+
+use super::samples::*;
+
+/// One row of the table: a name, the first arrival that made the rows, the event, the expected cells.
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
+    first: fn() -> Arrival,
+    event: fn(&Sample) -> Event,
+    cells: [&'static str; 8],
+}
+
+/// Absent, pending, in_progress, lapsed, completed, failed_retryable, unknown, expired.
+pub(crate) const ROWS: &[Row] = &[
+    Row {
+        name: "arrive, same fingerprint (`reconcile`)",
+        first: inline,
+        event: |_| Event::Arrive(arrival(2)),
+        cells: [
+            "Execute → in_progress",
+            "Accepted",
+            "Busy",
+            "Unsettled → unknown",
+            "Replay",
+            "Execute → in_progress",
+            "Unsettled",
+            "Gone",
+        ],
+    },
+    Row {
+        name: "arrive, same fingerprint (`resume`)",
+        first: resume,
+        event: |_| Event::Arrive(arrival(2)),
+        cells: [
+            "Execute → in_progress",
+            "Accepted",
+            "Busy",
+            "Execute → in_progress",
+            "Replay",
+            "Execute → in_progress",
+            "Unsettled",
+            "Gone",
+        ],
+    },
+    Row {
+        name: "arrive, same fingerprint (`restart`)",
+        first: restart,
+        event: |_| Event::Arrive(arrival(2)),
+        cells: [
+            "Execute → in_progress",
+            "Accepted",
+            "Busy",
+            "Execute → in_progress",
+            "Replay",
+            "Execute → in_progress",
+            "Unsettled",
+            "Gone",
+        ],
+    },
+    Row {
+        name: "arrive, deferred execution (`reconcile`)",
+        first: inline,
+        event: |_| Event::Arrive(deferred(2)),
+        cells: [
+            "Accepted → pending",
+            "Accepted",
+            "Accepted",
+            "Unsettled → unknown",
+            "Replay",
+            "Accepted → pending",
+            "Unsettled",
+            "Gone",
+        ],
+    },
+    Row {
+        name: "arrive, deferred execution (`resume`)",
+        first: resume,
+        event: |_| Event::Arrive(deferred(2)),
+        cells: [
+            "Accepted → pending",
+            "Accepted",
+            "Accepted",
+            "Accepted",
+            "Replay",
+            "Accepted → pending",
+            "Unsettled",
+            "Gone",
+        ],
+    },
+    Row {
+        name: "arrive, deferred execution (`restart`)",
+        first: restart,
+        event: |_| Event::Arrive(deferred(2)),
+        cells: [
+            "Accepted → pending",
+            "Accepted",
+            "Accepted",
+            "Accepted → pending",
+            "Replay",
+            "Accepted → pending",
+            "Unsettled",
+            "Gone",
+        ],
+    },
+    Row {
+        name: "arrive, other fingerprint",
+        first: inline,
+        event: |_| Event::Arrive(other_request(arrival(2))),
+        cells: [
+            "Execute → in_progress",
+            "Mismatch",
+            "Mismatch",
+            "Mismatch",
+            "Mismatch",
+            "Mismatch",
+            "Mismatch",
+            "Gone",
+        ],
+    },
+    Row {
+        name: "take, by a worker (`reconcile`, `restart`)",
+        first: restart,
+        event: |_| take(2),
+        cells: ["–", "Execute → in_progress", "–", "–", "–", "–", "–", "–"],
+    },
+    Row {
+        name: "take, by a worker (`resume`)",
+        first: resume,
+        event: |_| take(2),
+        cells: ["–", "Execute → in_progress", "–", "Execute → in_progress", "–", "–", "–", "–"],
+    },
+    Row {
+        name: "advance to a recovery point (mine)",
+        first: inline,
+        event: |s| Event::Advance { holder: s.holder, point: point() },
+        cells: [
+            "Fenced",
+            "Fenced",
+            "Done → in_progress",
+            "Done → in_progress",
+            "Fenced",
+            "Fenced",
+            "Fenced",
+            "Fenced",
+        ],
+    },
+    Row {
+        name: "complete (mine), the answer that is kept",
+        first: inline,
+        event: |s| complete(s.holder, 201),
+        cells: [
+            "Fenced",
+            "Fenced",
+            "Done → completed",
+            "Done → completed",
+            "Done",
+            "Done → completed",
+            "Done → completed",
+            "Fenced",
+        ],
+    },
+    Row {
+        name: "complete (mine), another answer",
+        first: inline,
+        event: |s| complete(s.holder, 200),
+        cells: [
+            "Fenced",
+            "Fenced",
+            "Done → completed",
+            "Done → completed",
+            "Fenced",
+            "Done → completed",
+            "Done → completed",
+            "Fenced",
+        ],
+    },
+    Row {
+        name: "release (mine)",
+        first: inline,
+        event: |s| release(s.holder),
+        cells: [
+            "Fenced",
+            "Fenced",
+            "Done → failed_retryable",
+            "Done → failed_retryable",
+            "Fenced",
+            "Done",
+            "Done → failed_retryable",
+            "Fenced",
+        ],
+    },
+    Row {
+        // Its `failed_retryable` is `pending`: released deferred work goes back to the queue.
+        name: "release (mine), deferred work",
+        first: || deferred(1),
+        event: |s| release(s.holder),
+        cells: [
+            "Fenced",
+            "Fenced",
+            "Done → pending",
+            "Done → pending",
+            "Fenced",
+            "Fenced",
+            "Done → pending",
+            "Fenced",
+        ],
+    },
+    Row {
+        name: "doubt (mine)",
+        first: inline,
+        event: |s| doubt(s.holder),
+        cells: ["Fenced", "Fenced", "Done → unknown", "Done → unknown", "Fenced", "Fenced", "Done", "Fenced"],
+    },
+    Row {
+        name: "renew (mine)",
+        first: inline,
+        event: |s| renew(s.holder),
+        cells: [
+            "Fenced",
+            "Fenced",
+            "Renewed → in_progress",
+            "Fenced",
+            "Fenced",
+            "Fenced",
+            "Fenced",
+            "Fenced",
+        ],
+    },
+    Row {
+        name: "clean up (my token, an insert in doubt)",
+        first: inline,
+        event: |_| Event::CleanUp { arrival: arrival(1), over: None },
+        cells: [
+            "Done → failed_retryable",
+            "–",
+            "Done → failed_retryable",
+            "Done → failed_retryable",
+            "–",
+            "–",
+            "Done → failed_retryable",
+            "–",
+        ],
+    },
+    Row {
+        name: "clean up (my token, a swap over this version in doubt)",
+        first: inline,
+        event: |s| Event::CleanUp { arrival: arrival(2), over: s.row.as_ref().map(|row| row.version) },
+        cells: [
+            "Done → failed_retryable",
+            "Done → pending",
+            "Done → in_progress",
+            "Done → in_progress",
+            "Done → completed",
+            "Done → failed_retryable",
+            "Done → unknown",
+            "Done → expired",
+        ],
+    },
+    Row {
+        name: "sweep (`reconcile`)",
+        first: inline,
+        event: |_| Event::Sweep,
+        cells: ["–", "–", "–", "Done → unknown", "–", "–", "–", "–"],
+    },
+    Row {
+        name: "sweep (`resume`)",
+        first: resume,
+        event: |_| Event::Sweep,
+        cells: ["–", "–", "–", "–", "–", "–", "–", "–"],
+    },
+    Row {
+        name: "sweep (`restart`, request stored)",
+        first: restart_stored,
+        event: |_| Event::Sweep,
+        cells: ["–", "–", "–", "Done → pending", "–", "–", "–", "–"],
+    },
+    Row {
+        name: "sweep (`restart`, request not stored)",
+        first: restart,
+        event: |_| Event::Sweep,
+        cells: ["–", "–", "–", "–", "–", "–", "–", "–"],
+    },
+    Row {
+        name: "verdict: it happened (`reconcile`)",
+        first: inline,
+        event: |_| happened(token(1), 201),
+        cells: [
+            "KeepApart",
+            "–",
+            "Done → in_progress, evidence",
+            "Done → completed",
+            "–",
+            "Done → completed",
+            "Done → completed",
+            "–",
+        ],
+    },
+    Row {
+        name: "verdict: it happened (`resume`, `restart`)",
+        first: restart,
+        event: |_| happened(token(1), 201),
+        cells: [
+            "KeepApart",
+            "–",
+            "Done → in_progress, evidence",
+            "Done → in_progress, evidence",
+            "–",
+            "Done → completed",
+            "Done → completed",
+            "–",
+        ],
+    },
+    Row {
+        name: "verdict: it did not happen (names the attempt, past the horizon)",
+        first: inline,
+        event: |s| match &s.row {
+            Some(row) => not_found(row, at(86_400)),
+            None => did_not_happen(token(1), Grounds::Final { fence: s.holder.fence }, s.now),
+        },
+        cells: ["–", "–", "–", "–", "–", "–", "Done → failed_retryable", "–"],
+    },
+    Row {
+        name: "verdict: it did not happen (before the horizon, or of another attempt)",
+        first: inline,
+        event: |s| match &s.row {
+            Some(row) => not_found(row, at(21)),
+            None => did_not_happen(token(1), Grounds::Final { fence: s.holder.fence }, s.now),
+        },
+        cells: ["–", "–", "–", "–", "–", "–", "Done → unknown", "–"],
+    },
+    Row {
+        name: "verdict: not known",
+        first: inline,
+        event: |s| not_known(token(1), retry(s.now)),
+        cells: ["–", "–", "–", "–", "–", "–", "Done → unknown", "–"],
+    },
+    Row {
+        name: "forget, by an operator",
+        first: inline,
+        event: |s| {
+            forget(s.row.as_ref().map_or(oncegate_core::identity::Version::from_raw(0), |row| row.version))
+        },
+        cells: ["–", "Refused", "Refused", "Refused", "Done → expired", "Done → expired", "Refused", "–"],
+    },
+    Row {
+        name: "reap, before retention ends",
+        first: inline,
+        event: |_| reap(),
+        cells: ["–", "–", "–", "–", "–", "–", "–", "–"],
+    },
+];
+
+fn inline() -> Arrival {
+    arrival(1)
+}
+
+fn resume() -> Arrival {
+    Arrival { terms: terms(CrashPolicy::Resume), ..arrival(1) }
+}
+
+fn restart() -> Arrival {
+    Arrival { terms: terms(CrashPolicy::Restart), ..arrival(1) }
+}
+
+fn restart_stored() -> Arrival {
+    Arrival { request: deferred(1).request, ..restart() }
+}
+
+/// What one event does to one phase, in words.
+pub(crate) fn cell(row: &Row, phase: Phase) -> String {
+    let sample = sample(phase, &(row.first)());
+    let event = (row.event)(&sample);
+    let (_, step) = apply(sample.row.as_ref(), &event, sample.now);
+    words(&step)
+}
+
+pub(crate) fn words(step: &Step) -> String {
+    let decision = match &step.decision {
+        Decision::Nothing => "–",
+        Decision::Execute(_) => "Execute",
+        Decision::Accepted => "Accepted",
+        Decision::Replay(_) => "Replay",
+        Decision::Busy { .. } => "Busy",
+        Decision::Unsettled { .. } => "Unsettled",
+        Decision::Mismatch => "Mismatch",
+        Decision::Gone { .. } => "Gone",
+        Decision::Done => "Done",
+        Decision::Renewed { .. } => "Renewed",
+        Decision::Fenced(_) => "Fenced",
+        Decision::Refused(_) => "Refused",
+        Decision::KeepApart => "KeepApart",
+    };
+    match &step.next {
+        Next::Keep => decision.to_owned(),
+        Next::Put(next) if next.evidence.is_some() => format!("{decision} → {}, evidence", next.state.kind()),
+        Next::Put(next) => format!("{decision} → {}", next.state.kind()),
+        Next::Remove { .. } => format!("{decision} → removed"),
+    }
+}
+
+#[test]
+fn every_cell_of_the_table() {
+    for row in ROWS {
+        for (phase, expected) in Phase::ALL.into_iter().zip(row.cells) {
+            assert_eq!(cell(row, phase), expected, "{} at {phase:?}", row.name);
+        }
+    }
+}
+
+/// The last row of the table: reap, past retention.
+#[test]
+fn reap_past_retention() {
+    let long_after = at(100 * 86_400);
+    let check = |phase: Phase, terms, expected: &str| {
+        let first = Arrival { terms, ..arrival(1) };
+        let mut sample = sample(phase, &first);
+        if let Some(row) = &mut sample.row {
+            row.terms = terms;
+        }
+        let (_, step) = apply(sample.row.as_ref(), &reap(), long_after);
+        assert_eq!(words(&step), expected, "{phase:?}");
+    };
+    let fresh = terms(CrashPolicy::Reconcile);
+    for terms in [
+        fresh,
+        gone_terms(oncegate_core::record::GoneStatus::Gone),
+        gone_terms(oncegate_core::record::GoneStatus::NotFound),
+    ] {
+        let fresh = terms == fresh;
+        check(Phase::Absent, terms, "–");
+        check(Phase::Pending, terms, "Done → completed");
+        check(Phase::InProgress, terms, "–");
+        check(Phase::Lapsed, terms, "–");
+        check(Phase::Completed, terms, if fresh { "Done → removed" } else { "Done → expired" });
+        check(Phase::FailedRetryable, terms, "Done → removed");
+        check(Phase::Unknown, terms, "–");
+        check(Phase::Expired, terms, "Done → removed");
+    }
+}
+
+/// "Mine" is token *and* fence: with either wrong, nobody may settle, renew or advance.
+#[test]
+fn not_mine_is_fenced_everywhere_and_returns_the_row() {
+    for phase in Phase::ALL {
+        let sample = sample(phase, &arrival(1));
+        for (wrong_token, wrong_fence) in [(true, false), (false, true)] {
+            let mut holder = sample.holder;
+            // Of another life too, or it would be an older holder that proves an effect.
+            if wrong_token {
+                holder.token = token(9);
+                holder.life = token(9);
+            }
+            if wrong_fence {
+                holder.fence = oncegate_core::identity::Fence::from_raw(holder.fence.as_raw() + 1);
+                holder.life = token(9);
+            }
+            let events = [
+                Event::Advance { holder, point: point() },
+                complete(holder, 201),
+                release(holder),
+                doubt(holder),
+                renew(holder),
+            ];
+            for event in events {
+                let (_, step) = apply(sample.row.as_ref(), &event, sample.now);
+                assert_eq!(step.next, Next::Keep, "{phase:?} {event:?}");
+                let Decision::Fenced(row) = step.decision else {
+                    panic!("{phase:?} {event:?}: {:?}", step.decision)
+                };
+                assert_eq!(row.map(|row| *row), sample.row, "fenced returns the row");
+            }
+        }
+    }
+}
+
+/// Whatever happens, a row that is written has a higher version, and a grant a higher fence.
+#[test]
+fn every_write_raises_the_version_and_every_grant_the_fence() {
+    for row in ROWS {
+        for phase in Phase::ALL {
+            let sample = sample(phase, &(row.first)());
+            let (_, step) = apply(sample.row.as_ref(), &(row.event)(&sample), sample.now);
+            let (Some(before), Next::Put(after)) = (&sample.row, &step.next) else {
+                continue;
+            };
+            assert!(after.version > before.version, "{} at {phase:?}", row.name);
+            if matches!(step.decision, Decision::Execute(_)) {
+                assert!(after.fence > before.fence, "{} at {phase:?}", row.name);
+                assert!(is_coherent(after), "{} at {phase:?}", row.name);
+            }
+        }
+    }
+}
+
+/// What must be true of every row that `decide` writes.
+pub(crate) fn is_coherent(row: &Record) -> bool {
+    let ends = row.expires_at.is_some();
+    match &row.state {
+        State::Pending { .. } => ends && row.execution == Execution::Deferred,
+        State::InProgress => !ends && row.grant.is_some() && row.attempts > 0 && row.settled_at.is_none(),
+        State::Completed(_) => {
+            ends && row.settled_at.is_some() && row.evidence.is_none() && row.request.is_none()
+        }
+        State::FailedRetryable => ends && row.settled_at.is_some(),
+        State::Unknown(_) => {
+            !ends && row.grant.is_some() && row.settled_at.is_none() && row.evidence.is_none()
+        }
+        State::Expired => ends && row.request.is_none() && row.evidence.is_none(),
+    }
+}

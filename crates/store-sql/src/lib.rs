@@ -1,0 +1,5 @@
+#![doc = include_str!("../README.md")]
+
+pub mod sqlite;
+
+pub use sqlite::SqliteStore;

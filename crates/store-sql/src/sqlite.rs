@@ -1,0 +1,140 @@
+//! The embedded store: one SQLite file.
+//!
+//! **Invariant:** a key is admitted by the unique index in the file, inside a `BEGIN IMMEDIATE` transaction, whatever any
+//! process remembers; and an outcome leaves only after `COMMIT` has returned, with `synchronous=FULL`.
+//!
+//! One thread owns the writing connection, others read (WAL lets them), one checkpoints. Not here: batching (the engine),
+//! joining a caller's transaction (later, over [`statements::apply_in`]).
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use oncegate_core::identity::RecordId;
+use oncegate_core::record::Record;
+use oncegate_core::time::Timestamp;
+use oncegate_store::clock::Clock;
+use oncegate_store::{
+    Capability, Counts, Cursor, Due, Durability, Effect, Filter, Outcome, Page, Result, Sharing, Store, Write,
+};
+
+mod browse;
+mod checkpoint;
+mod connection;
+mod error;
+mod migrate;
+mod row;
+mod statements;
+#[cfg(test)]
+mod tests;
+mod thread;
+mod writer;
+
+use row::EncodedWrite;
+use thread::ConnectionThread;
+use writer::Writer;
+
+/// How to open a file.
+#[derive(Clone, Debug)]
+pub struct SqliteOptions {
+    path: PathBuf,
+    clock: Clock,
+    busy_timeout: Duration,
+}
+
+impl SqliteOptions {
+    /// The file at `path`, created and migrated when opened.
+    #[must_use]
+    pub fn new(path: impl AsRef<Path>) -> Self {
+        Self {
+            path: path.as_ref().to_path_buf(),
+            clock: Clock::system(),
+            busy_timeout: Duration::from_secs(5),
+        }
+    }
+
+    /// Uses this clock instead of the machine's.
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// How long a write waits for another process's transaction before it fails as contended.
+    #[must_use]
+    pub const fn busy_timeout(mut self, span: Duration) -> Self {
+        self.busy_timeout = span;
+        self
+    }
+
+    /// Opens the file. Blocks for as long as that takes: do it before serving.
+    pub fn open(self) -> Result<SqliteStore> {
+        migrate::run(&self)?;
+        Ok(SqliteStore {
+            writer: Writer::start(&self)?,
+            rows: ConnectionThread::start("rows", connection::for_reading(&self)?)?,
+            scans: ConnectionThread::start("scans", connection::for_reading(&self)?)?,
+            clock: self.clock,
+        })
+    }
+}
+
+/// A store in one SQLite file. Share it by reference or `Arc`; open the file again for an independent handle.
+#[derive(Debug)]
+pub struct SqliteStore {
+    writer: Writer,
+    /// Reads by id, which somebody waits for.
+    rows: ConnectionThread,
+    /// Scans and pages, which may take longer.
+    scans: ConnectionThread,
+    clock: Clock,
+}
+
+impl SqliteStore {
+    /// Opens the file at `path`, creating and migrating it.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        SqliteOptions::new(path).open()
+    }
+}
+
+impl Store for SqliteStore {
+    fn capability(&self) -> Capability {
+        Capability { durability: Durability::Durable, sharing: Sharing::Machine }
+    }
+
+    async fn apply(&self, batch: &[Write]) -> Result<Vec<Outcome>> {
+        if batch.is_empty() {
+            return Ok(Vec::new());
+        }
+        // Encoded here, on the caller's thread: the writer's is the one that everybody waits for.
+        let batch: Vec<_> = batch.iter().map(EncodedWrite::new).collect();
+        self.writer.apply(batch, self.clock.now()).await
+    }
+
+    async fn read(&self, ids: &[RecordId]) -> Result<Vec<Option<Record>>> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ids = ids.to_vec();
+        self.rows.run("read", Effect::None, move |connection| statements::read(connection, &ids)).await
+    }
+
+    async fn due(&self, what: Due, now: Timestamp, limit: usize) -> Result<Vec<Record>> {
+        self.scans
+            .run("due", Effect::None, move |connection| statements::due(connection, what, now, limit))
+            .await
+    }
+
+    async fn browse(&self, filter: &Filter, after: Option<&Cursor>, limit: usize) -> Result<Page> {
+        let (filter, after) = (filter.clone(), after.cloned());
+        let job = move |connection: &mut _| browse::page(connection, &filter, after.as_ref(), limit);
+        self.scans.run("browse", Effect::None, job).await
+    }
+
+    async fn counts(&self) -> Result<Counts> {
+        self.scans.run("counts", Effect::None, |connection| browse::counts(connection)).await
+    }
+
+    async fn clock(&self) -> Result<Timestamp> {
+        Ok(self.clock.now())
+    }
+}

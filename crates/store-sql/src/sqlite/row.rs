@@ -1,0 +1,328 @@
+//! Records as columns.
+//!
+//! A write is encoded on its caller's thread as far as that costs anything ([`EncodedWrite`]); columns are bound and read
+//! in one order ([`COLUMNS`]). Every enum's number is stated here once, for both ways.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use oncegate_core::codec::Malformed;
+use oncegate_core::fingerprint::Fingerprint;
+use oncegate_core::identity::{Fence, RecordId, Token, Version};
+use oncegate_core::key::Key;
+use oncegate_core::record::{
+    AfterRetention, CrashPolicy, Doubt, Evidence, Execution, GoneStatus, Grant, Reason, Record,
+    RecoveryPoint, RetentionFrom, State, StateKind, StoredRequest, Terms,
+};
+use oncegate_core::response::Answer;
+use oncegate_core::scope::{Address, Operation, Scope};
+use oncegate_core::time::{Timestamp, micros};
+use oncegate_store::Write;
+use rusqlite::{Row, Statement, ToSql};
+
+use super::error::Failure;
+
+/// The columns of `record`, in the order in which they are bound and read; the answer, from its own table, follows them.
+pub(super) const COLUMNS: [&str; 35] = [
+    "id",
+    "scope",
+    "key",
+    "state",
+    "version",
+    "life",
+    "operation",
+    "fingerprint_version",
+    "fingerprint",
+    "crash",
+    "retention",
+    "retention_from",
+    "after_retention",
+    "tombstone",
+    "horizon",
+    "created_at",
+    "execution",
+    "fence",
+    "token",
+    "lease_until",
+    "attempt_deadline",
+    "attempts",
+    "last_run_at",
+    "last_error",
+    "settled_at",
+    "expires_at",
+    "due_at",
+    "moment",
+    "doubt_since",
+    "tries",
+    "parked",
+    "provider_reference",
+    "evidence",
+    "recovery",
+    "request",
+];
+
+/// A write whose larger parts are bytes already.
+pub(super) enum EncodedWrite {
+    Insert(Box<EncodedRow>),
+    Swap { expect: Version, row: Box<EncodedRow> },
+    Remove { id: RecordId, expect: Version, grace: Duration },
+}
+
+impl EncodedWrite {
+    pub(super) fn new(write: &Write) -> Self {
+        match write {
+            Write::Insert(record) => Self::Insert(Box::new(EncodedRow::new(record))),
+            Write::Swap { expect, record } => {
+                Self::Swap { expect: *expect, row: Box::new(EncodedRow::new(record)) }
+            }
+            Write::Remove { id, expect, grace } => Self::Remove { id: *id, expect: *expect, grace: *grace },
+        }
+    }
+}
+
+/// A record with its larger parts as bytes. The copy of the record is cheap: its texts and its answer are shared.
+pub(super) struct EncodedRow {
+    pub(super) record: Record,
+    pub(super) answer: Option<Vec<u8>>,
+    evidence: Option<Vec<u8>>,
+    recovery: Option<Vec<u8>>,
+    request: Option<Vec<u8>>,
+}
+
+impl EncodedRow {
+    fn new(record: &Record) -> Self {
+        let answer = match &record.state {
+            State::Completed(answer) => Some(answer.encode()),
+            _ => None,
+        };
+        Self {
+            answer,
+            evidence: record.evidence.as_ref().map(Evidence::encode),
+            recovery: record.recovery.as_ref().map(RecoveryPoint::encode),
+            request: record.request.as_ref().map(StoredRequest::encode),
+            record: record.clone(),
+        }
+    }
+
+    /// Binds [`COLUMNS`] to the statement's first parameters.
+    pub(super) fn bind(&self, statement: &mut Statement<'_>) -> rusqlite::Result<()> {
+        let record = &self.record;
+        let created_at = record.created_at.as_micros();
+        let (after_retention, tombstone) = match record.terms.after_retention {
+            AfterRetention::Fresh => (0, None),
+            AfterRetention::Gone { status, tombstone } => (i64::from(status.code()), Some(micros(tombstone))),
+        };
+        let life = record.grant.is_none_or(|grant| grant.token != record.life).then_some(&record.life);
+        let (moment, doubt) = match &record.state {
+            State::Pending { run_after } => (Some(*run_after), None),
+            State::Unknown(doubt) => (Some(doubt.reconcile_after), Some(doubt)),
+            _ => (None, None),
+        };
+
+        let mut columns = Binder { statement, bound: 0 };
+        columns.bind(&record.id.as_bytes()[..])?;
+        columns.bind(record.address.scope.as_str())?;
+        columns.bind(record.address.key.as_str())?;
+        columns.bind(state_number(record.state.kind()))?;
+        columns.bind(record.version.as_raw())?;
+        columns.bind(life.map(|life| &life.as_bytes()[..]))?;
+        columns.bind(record.operation.as_str())?;
+        columns.bind(record.fingerprint.version())?;
+        columns.bind(&record.fingerprint.digest()[..])?;
+        columns.bind(crash_number(record.terms.crash))?;
+        columns.bind(micros(record.terms.retention))?;
+        columns.bind(record.terms.retention_from == RetentionFrom::Creation)?;
+        columns.bind(after_retention)?;
+        columns.bind(tombstone)?;
+        columns.bind(record.terms.horizon.map(micros))?;
+        columns.bind(created_at)?;
+        columns.bind(record.execution == Execution::Deferred)?;
+        columns.bind(record.fence.as_raw().wrapping_sub(created_at))?;
+        columns.bind(record.grant.as_ref().map(|grant| &grant.token.as_bytes()[..]))?;
+        columns.bind(record.grant.map(|grant| grant.lease_until.as_micros()))?;
+        columns.bind(record.grant.map(|grant| grant.attempt_deadline.as_micros()))?;
+        columns.bind(record.attempts)?;
+        columns.bind(record.last_run_at.map(|at| at.as_micros().wrapping_sub(created_at)))?;
+        columns.bind(record.last_error.as_ref().map(Reason::to_string))?;
+        columns.bind(record.settled_at.map(Timestamp::as_micros))?;
+        columns.bind(record.expires_at.map(Timestamp::as_micros))?;
+        columns.bind(record.due_at().map(Timestamp::as_micros))?;
+        columns.bind(moment.map(Timestamp::as_micros))?;
+        columns.bind(doubt.map(|doubt| doubt.since.as_micros()))?;
+        columns.bind(doubt.map(|doubt| doubt.tries))?;
+        columns.bind(doubt.map(|doubt| doubt.parked))?;
+        columns.bind(record.provider_reference.as_deref())?;
+        columns.bind(self.evidence.as_deref())?;
+        columns.bind(self.recovery.as_deref())?;
+        columns.bind(self.request.as_deref())
+    }
+}
+
+/// Binds one parameter after the other.
+struct Binder<'a, 'c> {
+    statement: &'a mut Statement<'c>,
+    bound: usize,
+}
+
+impl Binder<'_, '_> {
+    fn bind(&mut self, value: impl ToSql) -> rusqlite::Result<()> {
+        self.bound += 1;
+        self.statement.raw_bind_parameter(self.bound, value)
+    }
+}
+
+/// Reads a record from a row of [`COLUMNS`] and the answer.
+pub(super) fn decode(row: &Row<'_>) -> Result<Record, Failure> {
+    let mut columns = Reader { row, read: 0 };
+    let id = RecordId::from_bytes(columns.next()?);
+    let scope = Scope::from_stored(&columns.next::<String>()?)?;
+    let key = Key::from_text(&columns.next::<String>()?)?;
+    let state: i64 = columns.next()?;
+    let version = Version::from_raw(columns.next()?);
+    let life: Option<[u8; 16]> = columns.next()?;
+    let operation = Operation::new(&columns.next::<String>()?)?;
+    let fingerprint = Fingerprint::from_parts(columns.next()?, columns.next()?);
+    let crash = columns.next()?;
+    let retention = span(columns.next()?);
+    let retention_from = if columns.next()? { RetentionFrom::Creation } else { RetentionFrom::Settlement };
+    let after_retention = columns.next()?;
+    let tombstone: Option<i64> = columns.next()?;
+    let horizon: Option<i64> = columns.next()?;
+    let created_at: i64 = columns.next()?;
+    let execution = if columns.next()? { Execution::Deferred } else { Execution::Inline };
+    let fence = Fence::from_raw(columns.next::<i64>()?.wrapping_add(created_at));
+    let token: Option<[u8; 16]> = columns.next()?;
+    let lease_until: Option<i64> = columns.next()?;
+    let attempt_deadline: Option<i64> = columns.next()?;
+    let attempts = columns.next()?;
+    let last_run_at: Option<i64> = columns.next()?;
+    let last_error: Option<String> = columns.next()?;
+    let settled_at = columns.next::<Option<i64>>()?.map(Timestamp::from_micros);
+    let expires_at = columns.next::<Option<i64>>()?.map(Timestamp::from_micros);
+    let _due_at: Option<i64> = columns.next()?;
+    let moment = columns.next::<Option<i64>>()?.map(Timestamp::from_micros);
+    let doubt_since = columns.next::<Option<i64>>()?.map(Timestamp::from_micros);
+    let tries: Option<u32> = columns.next()?;
+    let parked: Option<bool> = columns.next()?;
+    let provider_reference = columns.next::<Option<String>>()?.map(String::into_boxed_str);
+    let evidence: Option<Vec<u8>> = columns.next()?;
+    let recovery: Option<Vec<u8>> = columns.next()?;
+    let request: Option<Vec<u8>> = columns.next()?;
+    let answer: Option<Vec<u8>> = columns.next()?;
+
+    let grant = match (token, lease_until, attempt_deadline) {
+        (Some(token), Some(lease_until), Some(attempt_deadline)) => Some(Grant {
+            token: Token::from_bytes(token),
+            lease_until: Timestamp::from_micros(lease_until),
+            attempt_deadline: Timestamp::from_micros(attempt_deadline),
+        }),
+        (None, None, None) => None,
+        _ => return Err(unreadable("grant")),
+    };
+    let state = match state_kind(state)? {
+        StateKind::Pending => State::Pending { run_after: moment.ok_or_else(|| unreadable("pending"))? },
+        StateKind::InProgress => State::InProgress,
+        StateKind::Completed => {
+            State::Completed(Arc::new(Answer::decode(&answer.ok_or_else(|| unreadable("stored answer"))?)?))
+        }
+        StateKind::FailedRetryable => State::FailedRetryable,
+        StateKind::Unknown => match (doubt_since, moment, tries, parked) {
+            (Some(since), Some(reconcile_after), Some(tries), Some(parked)) => {
+                State::Unknown(Doubt { since, reconcile_after, tries, parked })
+            }
+            _ => return Err(unreadable("doubt")),
+        },
+        StateKind::Expired => State::Expired,
+    };
+    let tombstone = || tombstone.map(span).ok_or_else(|| unreadable("tombstone"));
+    let after_retention = match after_retention {
+        0_i64 => AfterRetention::Fresh,
+        410 => AfterRetention::Gone { status: GoneStatus::Gone, tombstone: tombstone()? },
+        404 => AfterRetention::Gone { status: GoneStatus::NotFound, tombstone: tombstone()? },
+        _ => return Err(unreadable("after-retention mode")),
+    };
+    let life = match (life, token) {
+        (Some(life), _) | (None, Some(life)) => Token::from_bytes(life),
+        (None, None) => return Err(unreadable("life")),
+    };
+    Ok(Record {
+        id,
+        address: Address { scope, key },
+        life,
+        operation,
+        fingerprint,
+        terms: Terms {
+            crash: crash_policy(crash)?,
+            retention,
+            retention_from,
+            after_retention,
+            horizon: horizon.map(span),
+        },
+        execution,
+        state,
+        version,
+        fence,
+        grant,
+        attempts,
+        last_error: last_error.as_deref().map(Reason::from_stored),
+        evidence: evidence.as_deref().map(Evidence::decode).transpose()?,
+        provider_reference,
+        recovery: recovery.as_deref().map(RecoveryPoint::decode).transpose()?,
+        request: request.as_deref().map(StoredRequest::decode).transpose()?,
+        created_at: Timestamp::from_micros(created_at),
+        last_run_at: last_run_at.map(|after| Timestamp::from_micros(created_at.wrapping_add(after))),
+        settled_at,
+        expires_at,
+    })
+}
+
+/// Reads one column after the other.
+struct Reader<'a> {
+    row: &'a Row<'a>,
+    read: usize,
+}
+
+impl Reader<'_> {
+    fn next<T: rusqlite::types::FromSql>(&mut self) -> rusqlite::Result<T> {
+        self.read += 1;
+        self.row.get(self.read - 1)
+    }
+}
+
+/// The number of a state, in rows and indexes.
+pub(super) const fn state_number(state: StateKind) -> i64 {
+    match state {
+        StateKind::Pending => 0,
+        StateKind::InProgress => 1,
+        StateKind::Completed => 2,
+        StateKind::FailedRetryable => 3,
+        StateKind::Unknown => 4,
+        StateKind::Expired => 5,
+    }
+}
+
+pub(super) fn state_kind(number: i64) -> Result<StateKind, Failure> {
+    let found = StateKind::ALL.into_iter().find(|state| state_number(*state) == number);
+    found.ok_or_else(|| unreadable("state"))
+}
+
+const fn crash_number(crash: CrashPolicy) -> i64 {
+    match crash {
+        CrashPolicy::Reconcile => 0,
+        CrashPolicy::Resume => 1,
+        CrashPolicy::Restart => 2,
+    }
+}
+
+fn crash_policy(number: i64) -> Result<CrashPolicy, Failure> {
+    let all = [CrashPolicy::Reconcile, CrashPolicy::Resume, CrashPolicy::Restart];
+    all.into_iter().find(|crash| crash_number(*crash) == number).ok_or_else(|| unreadable("crash policy"))
+}
+
+fn span(micros: i64) -> Duration {
+    Duration::from_micros(u64::try_from(micros).unwrap_or(0))
+}
+
+fn unreadable(what: &'static str) -> Failure {
+    Box::new(Malformed { what })
+}

@@ -1,0 +1,249 @@
+//! What the conformance suite cannot see from outside: plans, settings, files that are not ours, and failing commits.
+
+use std::path::{Path, PathBuf};
+
+use oncegate_conformance::samples::{FAR_AHEAD, LONG_AGO, answer, id, moved_to, reserved};
+use oncegate_core::record::{Record, State, StateKind};
+use oncegate_store::{Due, Kind};
+use rusqlite::Connection;
+use tempfile::TempDir;
+
+use super::*;
+
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.path().join("records.db")
+    }
+
+    fn open(&self) -> SqliteStore {
+        SqliteStore::open(self.file()).unwrap()
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+fn insert(record: &Record) -> Write {
+    Write::Insert(Box::new(record.clone()))
+}
+
+fn encoded(batch: &[Write]) -> Vec<EncodedWrite> {
+    batch.iter().map(EncodedWrite::new).collect()
+}
+
+// ---- Plans -----------------------------------------------------------------------------------------------------------
+
+fn plan(connection: &Connection, sql: &str) -> String {
+    let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+    let lines = statement.raw_query().mapped(|row| row.get::<_, String>("detail"));
+    lines.map(|line| line.unwrap()).collect::<Vec<_>>().join("; ")
+}
+
+/// The cost of a write or a pass must not grow with the table: every statement goes through an index, on an empty table
+/// and on a filled and analysed one.
+#[test]
+fn every_statement_goes_through_an_index_whatever_the_table_holds() {
+    let place = Place::new();
+    let store = place.open();
+    let check = || {
+        let connection = Connection::open(place.file()).unwrap();
+        let by_id = "SEARCH record USING INDEX record_by_id (id=?)";
+        for sql in [&**statements::SWAP, statements::REMOVE] {
+            assert_eq!(plan(&connection, sql), by_id, "{sql}");
+        }
+        let answer = "SEARCH answer USING INTEGER PRIMARY KEY (rowid=?) LEFT-JOIN";
+        assert_eq!(plan(&connection, &statements::READ), format!("{by_id}; {answer}"));
+        let by_due = "SEARCH record USING INDEX record_by_due (state=? AND due_at<?)";
+        assert_eq!(plan(&connection, &statements::DUE), format!("{by_due}; {answer}"));
+        let queue = plan(&connection, &statements::OVERDUE);
+        assert!(queue.starts_with("SEARCH record USING INDEX record_by_due (state=?)"), "{queue}");
+        assert!(plan(&connection, browse::COUNT_STATES).contains("USING COVERING INDEX record_by_due"));
+        let parked = "SEARCH record USING COVERING INDEX record_by_due (state=? AND due_at=?)";
+        assert_eq!(plan(&connection, browse::COUNT_PARKED), parked);
+    };
+    check();
+    let rows: Vec<_> = (0..20_000).map(|n| reserved(&format!("key-{n}"), n, LONG_AGO)).collect();
+    let settled: Vec<_> = rows.iter().map(|row| moved_to(row, StateKind::Completed, FAR_AHEAD)).collect();
+    block_on(store.apply(&settled.iter().map(insert).collect::<Vec<_>>())).unwrap();
+    check();
+    Connection::open(place.file()).unwrap().execute_batch("ANALYZE").unwrap();
+    check();
+}
+
+// ---- Files -----------------------------------------------------------------------------------------------------------
+
+fn refusal(path: &Path) -> (Kind, String) {
+    let error = SqliteStore::open(path).unwrap_err();
+    assert_eq!(error.effect(), Effect::None);
+    (error.kind(), error.to_string())
+}
+
+#[test]
+fn files_that_are_not_ours_are_refused_and_left_alone() {
+    let place = Place::new();
+    let other = Connection::open(place.file()).unwrap();
+    other.execute_batch("CREATE TABLE customers (name TEXT); INSERT INTO customers VALUES ('a');").unwrap();
+    drop(other);
+    let before = std::fs::read(place.file()).unwrap();
+    let (kind, words) = refusal(&place.file());
+    assert_eq!(kind, Kind::Misconfigured);
+    assert!(words.contains("a SQLite database of something else; it was not touched"), "{words}");
+    assert_eq!(std::fs::read(place.file()).unwrap(), before);
+
+    let text = place.0.path().join("notes.txt");
+    std::fs::write(&text, "not a database, but long enough to look like one".repeat(100)).unwrap();
+    assert_eq!(refusal(&text).0, Kind::Unreadable);
+    assert_eq!(std::fs::read_to_string(&text).unwrap().len(), 4_800);
+
+    let (_, words) = refusal(&place.0.path().join("no/such/folder/records.db"));
+    assert!(words.contains("no/such/folder/records.db"), "it names the file: {words}");
+}
+
+#[test]
+fn a_newer_schema_is_refused_and_left_alone() {
+    let place = Place::new();
+    drop(place.open());
+    let newer = Connection::open(place.file()).unwrap();
+    newer.pragma_update(None, "user_version", 99).unwrap();
+    drop(newer);
+    let (kind, words) = refusal(&place.file());
+    assert_eq!(kind, Kind::Unreadable);
+    assert!(words.contains("the file has schema 99") && words.contains("Run the newer release"), "{words}");
+}
+
+#[test]
+fn a_row_that_cannot_be_read_is_an_error_not_a_guess() {
+    let place = Place::new();
+    let store = place.open();
+    let row = moved_to(&reserved("a", 1, LONG_AGO), StateKind::Completed, FAR_AHEAD);
+    block_on(store.apply(&[insert(&row)])).unwrap();
+    let damaged = Connection::open(place.file()).unwrap();
+    for damage in [
+        "UPDATE answer SET bytes = x'09'",
+        "DELETE FROM answer",
+        "UPDATE record SET state = 77",
+        "UPDATE record SET state = 4",
+        "UPDATE record SET lease_until = NULL",
+    ] {
+        damaged.execute_batch(&format!("SAVEPOINT s; {damage};")).unwrap();
+        damaged.execute_batch("RELEASE s").unwrap();
+        let error = block_on(store.read(&[row.id])).unwrap_err();
+        assert_eq!(error.kind(), Kind::Unreadable, "{damage}: {error}");
+    }
+}
+
+/// What must be true of the connection that writes.
+#[test]
+fn the_writing_connection_is_durable_and_never_checkpoints_by_itself() {
+    let place = Place::new();
+    drop(place.open());
+    let options = SqliteOptions::new(place.file());
+    let connection = connection::for_writing(&options).unwrap();
+    let pragma = |name: &str| -> String {
+        connection
+            .pragma_query_value(None, name, |row| {
+                Ok(format!("{:?}", row.get::<_, rusqlite::types::Value>(0)?))
+            })
+            .unwrap()
+    };
+    assert_eq!(pragma("journal_mode"), "Text(\"wal\")");
+    assert_eq!(pragma("synchronous"), "Integer(2)");
+    assert_eq!(pragma("wal_autocheckpoint"), "Integer(0)");
+    assert_eq!(pragma("page_size"), "Integer(4096)");
+}
+
+// ---- Failing writes --------------------------------------------------------------------------------------------------
+
+/// A commit that fails may have been written; what fails before it was not, and leaves nothing behind.
+#[test]
+fn a_failed_commit_is_in_doubt_and_a_failed_statement_is_not() {
+    let place = Place::new();
+    let store = place.open();
+    let connection = connection::for_writing(&SqliteOptions::new(place.file())).unwrap();
+    let batch = encoded(&[insert(&reserved("a", 1, LONG_AGO)), insert(&reserved("b", 2, LONG_AGO))]);
+
+    connection.commit_hook(Some(|| true)).unwrap();
+    let error = writer::commit(&connection, &batch, LONG_AGO).unwrap_err();
+    assert_eq!(error.effect(), Effect::Unknown, "{error}");
+    connection.commit_hook(None::<fn() -> bool>).unwrap();
+
+    // No room after the first insert: the second fails, and the first goes with it.
+    let pages: i64 = connection.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
+    connection.pragma_update(None, "max_page_count", pages).unwrap();
+    let mut large = moved_to(&reserved("large", 3, LONG_AGO), StateKind::Completed, FAR_AHEAD);
+    large.state = State::Completed(answer(200, &vec![0; 1 << 20]));
+    let too_much = encoded(&[insert(&reserved("a", 1, LONG_AGO)), insert(&large)]);
+    let error = writer::commit(&connection, &too_much, LONG_AGO).unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (Kind::Full, Effect::None), "{error}");
+    assert!(connection.is_autocommit(), "no transaction is left open");
+    assert_eq!(block_on(store.read(&[id("a"), id("large")])).unwrap(), [None, None]);
+
+    connection.pragma_update(None, "max_page_count", 1_000_000).unwrap();
+    let outcomes = writer::commit(&connection, &batch, LONG_AGO).unwrap();
+    assert_eq!(outcomes, [Outcome::Applied, Outcome::Applied]);
+}
+
+/// Another process holds the write lock: the write fails as contended, nothing is written, and the next one works.
+#[test]
+fn a_writer_in_the_way_is_contention_not_doubt() {
+    let place = Place::new();
+    let store = SqliteOptions::new(place.file()).busy_timeout(Duration::from_millis(20)).open().unwrap();
+    let other = Connection::open(place.file()).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let error = block_on(store.apply(&[insert(&reserved("a", 1, LONG_AGO))])).unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (Kind::Contended, Effect::None), "{error}");
+    other.execute_batch("COMMIT").unwrap();
+    let outcomes = block_on(store.apply(&[insert(&reserved("a", 1, LONG_AGO))])).unwrap();
+    assert_eq!(outcomes, [Outcome::Applied]);
+}
+
+/// A dropped future takes nothing back: whoever gave up waiting must expect the write to be there.
+#[test]
+fn a_write_nobody_waits_for_lands_all_the_same() {
+    let place = Place::new();
+    let store = place.open();
+    let batch = [insert(&reserved("a", 1, LONG_AGO))];
+    block_on(async {
+        let mut apply = std::pin::pin!(store.apply(&batch));
+        // Polled once, so that it is submitted, then dropped.
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        let _ = apply.as_mut().poll(&mut context);
+    });
+    // The writer works in order: this one's answer comes after the other's commit.
+    block_on(store.apply(&[insert(&reserved("b", 2, LONG_AGO))])).unwrap();
+    assert!(block_on(store.read(&[id("a")])).unwrap()[0].is_some());
+}
+
+/// The log starts over while the writer never pauses: its file stays near the limit, however much is written.
+#[test]
+fn the_log_stays_short_under_constant_writing() {
+    let place = Place::new();
+    let store = place.open();
+    let body = vec![7; 1 << 20];
+    let mut longest = 0;
+    for n in 0..400 {
+        let mut row = moved_to(&reserved(&format!("key-{n}"), n, LONG_AGO), StateKind::Completed, FAR_AHEAD);
+        row.state = State::Completed(answer(200, &body));
+        block_on(store.apply(&[insert(&row)])).unwrap();
+        longest = longest.max(std::fs::metadata(place.0.path().join("records.db-wal")).unwrap().len());
+    }
+    let limit = u64::try_from(checkpoint::RESTART_BYTES).unwrap();
+    assert!(longest > limit / 2, "the log was used: {longest}");
+    assert!(longest < 3 * limit, "400 MiB were written, and the log grew to {longest}");
+}
+
+/// A scan that is due after a restart is the same scan.
+#[test]
+fn what_is_due_survives_a_reopening() {
+    let place = Place::new();
+    let row = moved_to(&reserved("a", 1, LONG_AGO), StateKind::Unknown, LONG_AGO);
+    block_on(place.open().apply(&[insert(&row)])).unwrap();
+    assert_eq!(block_on(place.open().due(Due::Doubted, FAR_AHEAD, 10)).unwrap(), [row]);
+}

@@ -1,0 +1,271 @@
+//! Several processes on one file: killed in the middle of writing, racing for keys, starting together.
+//!
+//! The binary is its own child: started with a role in its environment it plays that role, otherwise it runs the tests.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Lines, Write as _};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use oncegate_conformance::samples::{FAR_AHEAD, LONG_AGO, answer, id, moved_to, reserved, token};
+use oncegate_core::record::{Record, State, StateKind};
+use oncegate_store::{Outcome, Store, Write};
+use oncegate_store_sql::SqliteStore;
+
+const ROLE: &str = "ONCEGATE_TEST_ROLE";
+const FILE: &str = "ONCEGATE_TEST_FILE";
+const NUMBER: &str = "ONCEGATE_TEST_NUMBER";
+
+fn main() -> ExitCode {
+    if let Ok(role) = std::env::var(ROLE) {
+        let store = || SqliteStore::open(std::env::var(FILE).unwrap()).unwrap();
+        let number = std::env::var(NUMBER).unwrap().parse().unwrap();
+        match role.as_str() {
+            "writer" => write_for_ever(&store(), number),
+            "racer" => race(&store(), number),
+            "opener" => {
+                await_start();
+                let counts = block_on(store().counts()).unwrap();
+                say(&format!("{}", counts.completed));
+            }
+            other => panic!("no role {other}"),
+        }
+        return ExitCode::SUCCESS;
+    }
+    let tests = vec![
+        trial("kill_9_loses_nothing_acknowledged_and_leaves_no_half", kill_9),
+        trial("two_processes_racing_for_the_same_keys_have_one_winner_each", two_processes),
+        trial("processes_that_start_together_migrate_once", start_together),
+    ];
+    libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
+}
+
+fn trial(name: &str, test: fn()) -> Trial {
+    Trial::test(name, move || {
+        test();
+        Ok::<(), Failed>(())
+    })
+}
+
+// ---- kill -9 ---------------------------------------------------------------------------------------------------------
+
+const ROUNDS: u64 = 50;
+const ROWS_A_BATCH: u64 = 8;
+
+/// Batch `n` reserves eight keys and settles those of batch `n − 1`, so that a half would show in either.
+fn batch(round: u64, n: u64) -> Vec<Write> {
+    let mut writes: Vec<_> =
+        (0..ROWS_A_BATCH).map(|row| Write::Insert(Box::new(first(round, n, row)))).collect();
+    if n > 0 {
+        writes.extend((0..ROWS_A_BATCH).map(|row| {
+            let before = first(round, n - 1, row);
+            Write::Swap { expect: before.version, record: Box::new(settled(round, &before)) }
+        }));
+    }
+    writes
+}
+
+fn key(round: u64, n: u64, row: u64) -> String {
+    format!("round-{round}-batch-{n}-row-{row}")
+}
+
+fn first(round: u64, n: u64, row: u64) -> Record {
+    reserved(&key(round, n, row), n * ROWS_A_BATCH + row, LONG_AGO)
+}
+
+/// Every fifth round has answers large enough that the log is checkpointed while it is killed.
+fn settled(round: u64, before: &Record) -> Record {
+    let mut next = moved_to(before, StateKind::Completed, FAR_AHEAD);
+    let body = vec![b'x'; if round % 5 == 4 { 200_000 } else { 300 }];
+    next.state = State::Completed(answer(201, &body));
+    next
+}
+
+fn write_for_ever(store: &SqliteStore, round: u64) {
+    for n in 0.. {
+        let outcomes = block_on(store.apply(&batch(round, n))).unwrap();
+        assert!(outcomes.iter().all(|outcome| *outcome == Outcome::Applied));
+        say(&n.to_string());
+    }
+}
+
+fn kill_9() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("records.db");
+    let mut acknowledged = 0;
+    let mut landed_unacknowledged = 0;
+    for round in 0..ROUNDS {
+        let mut writer = Actor::start("writer", &file, round);
+        // Killed some moments after the n-th acknowledgement, each time a little later: before the next batch, in the
+        // middle of it, between its commit and its acknowledgement.
+        let acks = 2 + (round * 7) % 23;
+        for n in 0..acks {
+            assert_eq!(writer.hear(), n.to_string());
+        }
+        let moment = Instant::now() + Duration::from_micros(round * 40);
+        while Instant::now() < moment {
+            std::hint::spin_loop();
+        }
+        let rest = writer.kill();
+        let last = acks - 1 + u64::try_from(rest.len()).unwrap();
+        acknowledged += last + 1;
+        landed_unacknowledged += u64::from(check_round(&file, round, last));
+    }
+    println!(
+        "{acknowledged} acknowledged batches over {ROUNDS} kills; {landed_unacknowledged} more landed unacknowledged"
+    );
+    assert!(acknowledged > ROUNDS);
+}
+
+/// Batches up to `last` were acknowledged: they are there. The next one is there whole or not at all; says which.
+fn check_round(file: &Path, round: u64, last: u64) -> bool {
+    let store = SqliteStore::open(file).unwrap();
+    let read = |n: u64| -> Vec<Option<Record>> {
+        let ids: Vec<_> = (0..ROWS_A_BATCH).map(|row| id(&key(round, n, row))).collect();
+        block_on(store.read(&ids)).unwrap()
+    };
+    let expected = |n: u64, is_settled: bool| -> Vec<Option<Record>> {
+        let rows = (0..ROWS_A_BATCH).map(|row| first(round, n, row));
+        rows.map(|row| Some(if is_settled { settled(round, &row) } else { row })).collect()
+    };
+    for n in 0..last {
+        assert_eq!(read(n), expected(n, true), "round {round}: batch {n} was settled and acknowledged");
+    }
+    let next_landed = read(last + 1).iter().any(Option::is_some);
+    assert_eq!(read(last), expected(last, next_landed), "round {round}: batch {last} was acknowledged");
+    if next_landed {
+        assert_eq!(read(last + 1), expected(last + 1, false), "round {round}: half of a batch");
+    }
+    assert!(read(last + 2).iter().all(Option::is_none), "round {round}: nothing was begun after that");
+    let connection = rusqlite::Connection::open(file).unwrap();
+    let integrity: String = connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    assert_eq!(integrity, "ok", "round {round}");
+    next_landed
+}
+
+// ---- racing ----------------------------------------------------------------------------------------------------------
+
+const RACED_KEYS: u64 = 2_000;
+
+fn race(store: &SqliteStore, number: u64) {
+    await_start();
+    let keys: Vec<_> = (0..RACED_KEYS).collect();
+    for chunk in keys.chunks(16) {
+        let rows: Vec<_> =
+            chunk.iter().map(|key| reserved(&format!("raced-{key}"), number, LONG_AGO)).collect();
+        let inserts: Vec<_> = rows.iter().map(|row| Write::Insert(Box::new(row.clone()))).collect();
+        for ((key, row), outcome) in chunk.iter().zip(&rows).zip(block_on(store.apply(&inserts)).unwrap()) {
+            match outcome {
+                Outcome::Applied => say(&key.to_string()),
+                Outcome::Refused { current } => assert_ne!(current.unwrap().life, row.life),
+            }
+        }
+    }
+    say("done");
+}
+
+fn two_processes() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("records.db");
+    drop(SqliteStore::open(&file).unwrap());
+    let mut racers: Vec<_> = (1..=2).map(|number| Actor::start("racer", &file, number)).collect();
+    racers.iter_mut().for_each(Actor::begin);
+    let mut winners = BTreeMap::new();
+    for (racer, number) in racers.iter_mut().zip(1..) {
+        loop {
+            let line = racer.hear();
+            if line == "done" {
+                break;
+            }
+            let key: u64 = line.parse().unwrap();
+            assert_eq!(winners.insert(key, number), None, "key {key} was granted twice");
+        }
+    }
+    assert_eq!(winners.len() as u64, RACED_KEYS, "every key was granted");
+    let store = SqliteStore::open(&file).unwrap();
+    for (key, number) in winners {
+        let row = block_on(store.read(&[id(&format!("raced-{key}"))])).unwrap().pop().flatten().unwrap();
+        assert_eq!(row.life, token(number), "key {key}: the row is its winner's");
+    }
+}
+
+fn start_together() {
+    for round in 0..5 {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("records.db");
+        let mut openers: Vec<_> = (0..6).map(|number| Actor::start("opener", &file, number)).collect();
+        openers.iter_mut().for_each(Actor::begin);
+        for opener in &mut openers {
+            assert_eq!(opener.hear(), "0", "round {round}: each opens an empty, migrated store");
+        }
+    }
+}
+
+// ---- actors ----------------------------------------------------------------------------------------------------------
+
+/// A child process in a role, heard line by line. Killed when dropped.
+struct Actor {
+    process: Child,
+    stdin: ChildStdin,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Actor {
+    fn start(role: &str, file: &Path, number: u64) -> Self {
+        let mut process = Command::new(std::env::current_exe().unwrap())
+            .env(ROLE, role)
+            .env(FILE, file)
+            .env(NUMBER, number.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdin = process.stdin.take().unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        Self { process, stdin, lines }
+    }
+
+    fn begin(&mut self) {
+        assert_eq!(self.hear(), "ready");
+        self.stdin.write_all(b"go\n").unwrap();
+    }
+
+    fn hear(&mut self) -> String {
+        self.lines.next().unwrap_or_else(|| panic!("the process ended early")).unwrap()
+    }
+
+    /// SIGKILL; returns what it had still said.
+    fn kill(mut self) -> Vec<String> {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+        self.lines.by_ref().map_while(Result::ok).collect()
+    }
+}
+
+impl Drop for Actor {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// One line to the parent, at once.
+fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    out.write_all(format!("{line}\n").as_bytes()).unwrap();
+    out.flush().unwrap();
+}
+
+fn await_start() {
+    say("ready");
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}

@@ -1,0 +1,103 @@
+//! Errors that say whether a write may have landed.
+//!
+//! **Invariant:** [`Effect::None`] is a proof, not a hope. A store that cannot prove that nothing was written says
+//! [`Effect::Unknown`], and nobody may treat that as "did not".
+
+use std::error::Error;
+use std::fmt;
+
+/// A store could not do what was asked.
+#[derive(Debug)]
+pub struct StoreError {
+    kind: Kind,
+    effect: Effect,
+    operation: &'static str,
+    source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+/// What went wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// The store cannot be reached, or is shutting down. Try again later.
+    Unavailable,
+    /// Others were in the way for too long. Try again.
+    Contended,
+    /// No space is left.
+    Full,
+    /// What is stored cannot be read: damaged, or written by a newer release.
+    Unreadable,
+    /// The store is not set up as it must be.
+    Misconfigured,
+    /// Anything else.
+    Other,
+}
+
+/// Did the write land? A retry is only as safe as this answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Effect {
+    /// Nothing was written, and nothing will be.
+    None,
+    /// It may have been written, or may still be.
+    Unknown,
+}
+
+impl StoreError {
+    /// An error of `operation`.
+    #[must_use]
+    pub const fn new(kind: Kind, effect: Effect, operation: &'static str) -> Self {
+        Self { kind, effect, operation, source: None }
+    }
+
+    /// Adds the cause.
+    #[must_use]
+    pub fn because(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// What went wrong.
+    #[must_use]
+    pub const fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Whether a write may have landed.
+    #[must_use]
+    pub const fn effect(&self) -> Effect {
+        self.effect
+    }
+
+    /// What was being done.
+    #[must_use]
+    pub const fn operation(&self) -> &'static str {
+        self.operation
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            Kind::Unavailable => "the store is unavailable",
+            Kind::Contended => "the store is busy with other writers",
+            Kind::Full => "the store has no space left",
+            Kind::Unreadable => "stored data cannot be read",
+            Kind::Misconfigured => "the store is not set up as it must be",
+            Kind::Other => "the store failed",
+        };
+        let effect = match self.effect {
+            Effect::None => "nothing was written",
+            Effect::Unknown => "it is not known whether it was written",
+        };
+        write!(f, "{kind} during {}; {effect}", self.operation)?;
+        match &self.source {
+            Some(source) => write!(f, " ({source})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Error for StoreError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_ref().map(|source| &**source as &(dyn Error + 'static))
+    }
+}

@@ -1,0 +1,181 @@
+//! A store that fails as real ones do, when a test tells it to.
+//!
+//! Faults are queued and met in order, one by each `apply`; reads can be made to fail too. Nothing here is random and
+//! nothing sleeps: a delay ends when the test opens it, a late write lands when the test says so.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use oncegate_core::identity::RecordId;
+use oncegate_core::record::Record;
+use oncegate_core::time::Timestamp;
+use tokio::sync::Semaphore;
+
+use crate::error::{Effect, Kind, StoreError};
+use crate::query::{Counts, Cursor, Due, Filter, Page};
+use crate::write::{Outcome, Write};
+use crate::{Capability, Result, Store};
+
+/// What goes wrong with one `apply`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing.
+    None,
+    /// An error before anything was written, which says so.
+    BeforeWrite,
+    /// It lands; its acknowledgement is lost.
+    AcknowledgementLost,
+    /// The connection breaks before it lands; the caller cannot tell.
+    ConnectionLost,
+    /// The caller gets an error, and the write lands only when [`Faulty::land`] is called.
+    LandsLate,
+    /// It waits until [`Faulty::let_go`], then goes on as usual.
+    Delayed,
+    /// The store dies before the write: this and every later call fails until [`Faulty::revive`].
+    CrashBefore,
+    /// The store dies after the write landed.
+    CrashAfter,
+}
+
+/// Wraps a store and injects faults.
+#[derive(Clone, Debug)]
+pub struct Faulty<S> {
+    inner: S,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    plan: Mutex<Plan>,
+    gate: Semaphore,
+}
+
+#[derive(Debug, Default)]
+struct Plan {
+    faults: VecDeque<Fault>,
+    late: VecDeque<Vec<Write>>,
+    reads_to_fail: usize,
+    is_dead: bool,
+}
+
+impl<S: Store> Faulty<S> {
+    /// Wraps `inner`; nothing fails yet.
+    pub fn new(inner: S) -> Self {
+        Self { inner, shared: Arc::new(Shared { plan: Mutex::default(), gate: Semaphore::new(0) }) }
+    }
+
+    /// The next `apply` that has no fault queued meets this one.
+    pub fn queue(&self, fault: Fault) {
+        self.plan().faults.push_back(fault);
+    }
+
+    /// The next `count` reads and scans fail.
+    pub fn fail_reads(&self, count: usize) {
+        self.plan().reads_to_fail = count;
+    }
+
+    /// Lets the oldest late write land now; says whether there was one.
+    pub async fn land(&self) -> Result<bool> {
+        let late = self.plan().late.pop_front();
+        match late {
+            None => Ok(false),
+            Some(batch) => self.inner.apply(&batch).await.map(|_| true),
+        }
+    }
+
+    /// Lets one delayed write go on.
+    pub fn let_go(&self) {
+        self.shared.gate.add_permits(1);
+    }
+
+    /// Ends a crash.
+    pub fn revive(&self) {
+        self.plan().is_dead = false;
+    }
+
+    /// The store beneath, which never fails.
+    pub const fn inner(&self) -> &S {
+        &self.inner
+    }
+
+    fn plan(&self) -> MutexGuard<'_, Plan> {
+        self.shared.plan.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn next_fault(&self) -> Fault {
+        let mut plan = self.plan();
+        if plan.is_dead {
+            return Fault::BeforeWrite;
+        }
+        let fault = plan.faults.pop_front().unwrap_or(Fault::None);
+        plan.is_dead = matches!(fault, Fault::CrashBefore | Fault::CrashAfter);
+        fault
+    }
+
+    fn check_read(&self, operation: &'static str) -> Result<()> {
+        let mut plan = self.plan();
+        if plan.is_dead || plan.reads_to_fail > 0 {
+            plan.reads_to_fail = plan.reads_to_fail.saturating_sub(1);
+            return Err(injected(Effect::None, operation));
+        }
+        Ok(())
+    }
+}
+
+fn injected(effect: Effect, operation: &'static str) -> StoreError {
+    StoreError::new(Kind::Unavailable, effect, operation).because("injected")
+}
+
+impl<S: Store> Store for Faulty<S> {
+    fn capability(&self) -> Capability {
+        self.inner.capability()
+    }
+
+    async fn apply(&self, batch: &[Write]) -> Result<Vec<Outcome>> {
+        match self.next_fault() {
+            Fault::None => self.inner.apply(batch).await,
+            Fault::BeforeWrite => Err(injected(Effect::None, "apply")),
+            Fault::ConnectionLost | Fault::CrashBefore => Err(injected(Effect::Unknown, "apply")),
+            Fault::AcknowledgementLost | Fault::CrashAfter => {
+                // An error of the store itself says more than ours would.
+                self.inner.apply(batch).await?;
+                Err(injected(Effect::Unknown, "apply"))
+            }
+            Fault::LandsLate => {
+                self.plan().late.push_back(batch.to_vec());
+                Err(injected(Effect::Unknown, "apply"))
+            }
+            Fault::Delayed => {
+                if let Ok(permit) = self.shared.gate.acquire().await {
+                    permit.forget();
+                }
+                self.inner.apply(batch).await
+            }
+        }
+    }
+
+    async fn read(&self, ids: &[RecordId]) -> Result<Vec<Option<Record>>> {
+        self.check_read("read")?;
+        self.inner.read(ids).await
+    }
+
+    async fn due(&self, what: Due, now: Timestamp, limit: usize) -> Result<Vec<Record>> {
+        self.check_read("due")?;
+        self.inner.due(what, now, limit).await
+    }
+
+    async fn browse(&self, filter: &Filter, after: Option<&Cursor>, limit: usize) -> Result<Page> {
+        self.check_read("browse")?;
+        self.inner.browse(filter, after, limit).await
+    }
+
+    async fn counts(&self) -> Result<Counts> {
+        self.check_read("counts")?;
+        self.inner.counts().await
+    }
+
+    async fn clock(&self) -> Result<Timestamp> {
+        self.check_read("clock")?;
+        self.inner.clock().await
+    }
+}

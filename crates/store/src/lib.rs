@@ -1,0 +1,130 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # Room that is left, and where
+//!
+//! - **Joining a caller's transaction** (atomic handlers): a store's statements are free functions over an open
+//!   transaction, and [`Store::apply`] is one caller of them (see `apply_in` of the SQLite store). A store that can join
+//!   will say so in [`Capability`] and implement a trait of its own, `Join`, beside [`Store`]; `Store` does not change.
+//! - **A wake-up and invalidation channel between nodes**: a second trait beside [`Store`] too, because it carries no
+//!   promise: waiters must be right with polling alone. A store that has one will say so in [`Capability`].
+
+pub mod clock;
+pub mod drive;
+pub mod error;
+pub mod faulty;
+pub mod memory;
+pub mod query;
+pub mod write;
+
+use std::future::Future;
+
+use oncegate_core::identity::RecordId;
+use oncegate_core::record::Record;
+use oncegate_core::time::Timestamp;
+
+pub use error::{Effect, Kind, StoreError};
+pub use query::{Counts, Cursor, Due, Filter, Page};
+pub use write::{Outcome, Write};
+
+/// What every verb of a store gives.
+pub type Result<T> = std::result::Result<T, StoreError>;
+
+/// Keeps rows. Every method may be called from many tasks at once.
+///
+/// Each bullet under *Contract* names the conformance test that proves it; a store is one when it passes them all.
+pub trait Store: Send + Sync + 'static {
+    /// What this store can do beyond the contract; selects conformance tests.
+    fn capability(&self) -> Capability;
+
+    /// Applies each conditional write on its own, in order, and returns one outcome per write.
+    ///
+    /// Dropping the future does not take the write back: it may land all the same.
+    ///
+    /// # Contract
+    /// - Every write whose outcome is returned is durable. (`applied_writes_survive_a_reopening`)
+    /// - Of racing inserts of one key, exactly one is applied. (`racing_inserts_admit_one`)
+    /// - … also through two handles on the same rows. (`two_handles_are_one_store`)
+    /// - An insert that clashes changes nothing and returns the row that is there. (`a_clash_returns_the_winner`)
+    /// - A swap against an old version changes nothing and returns the current row. (`a_stale_swap_is_refused`)
+    /// - Of racing swaps over one version, exactly one is applied. (`racing_swaps_admit_one`)
+    /// - A swap or removal of an absent row is refused and returns none. (`what_is_absent_cannot_change`)
+    /// - Outcomes come in the order of the writes; one refusal does not hinder the others. (`each_write_stands_alone`)
+    /// - Two writes of one key in a batch take effect in order. (`one_key_twice_in_a_batch`)
+    /// - A removal needs the version, a settled state, and retention over by the store's own clock.
+    ///   (`removal_spares_what_lives`)
+    /// - Every field comes back as it was written. (`every_field_comes_back`)
+    /// - Keys of different scopes never meet. (`scopes_never_meet`)
+    /// - A batch may be empty, or large. (`batches_may_be_empty_or_large`)
+    fn apply(&self, batch: &[Write]) -> impl Future<Output = Result<Vec<Outcome>>> + Send;
+
+    /// Reads rows by id; one place per id, in order.
+    ///
+    /// # Contract
+    /// - A read after a write's outcome sees that write or a later one. (`reads_follow_writes`)
+    fn read(&self, ids: &[RecordId]) -> impl Future<Output = Result<Vec<Option<Record>>>> + Send;
+
+    /// Rows whose moment has come by `now`, the longest due first, at most `limit`.
+    ///
+    /// # Contract
+    /// - Each kind finds exactly its rows, oldest first, up to the limit. (`due_finds_what_is_due`)
+    /// - A parked record is never due. (`parked_is_never_due`)
+    fn due(
+        &self,
+        what: Due,
+        now: Timestamp,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<Record>>> + Send;
+
+    /// Rows for people, newest first, a page at a time.
+    ///
+    /// # Contract
+    /// - Every filter narrows, all together. (`browsing_filters`)
+    /// - Pages show each row once, also while rows are added. (`browsing_pages_show_each_row_once`)
+    fn browse(
+        &self,
+        filter: &Filter,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> impl Future<Output = Result<Page>> + Send;
+
+    /// How many rows are in each state.
+    ///
+    /// # Contract
+    /// - The counts are those of the rows. (`counts_are_true`)
+    fn counts(&self) -> impl Future<Output = Result<Counts>> + Send;
+
+    /// The store's clock, which all nodes go by.
+    ///
+    /// # Contract
+    /// - It never runs backwards, on any handle. (`the_clock_never_runs_backwards`)
+    fn clock(&self) -> impl Future<Output = Result<Timestamp>> + Send;
+}
+
+/// What a store can do beyond the contract.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capability {
+    /// What survives a crash of the process.
+    pub durability: Durability,
+    /// Who else can open the same rows.
+    pub sharing: Sharing,
+}
+
+/// What survives a crash of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// Nothing: rows live in this process.
+    None,
+    /// Every write whose outcome was returned.
+    Durable,
+}
+
+/// Who else can open the same rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// Handles within this process.
+    Process,
+    /// Other processes on this machine.
+    Machine,
+    /// Any node.
+    Network,
+}

@@ -1,0 +1,193 @@
+//! The in-memory store, which is the reference model: what every other store must be equal to.
+//!
+//! [`Model`] is plain data and plain functions, so that a test can keep one beside any store and compare. Kept simple
+//! rather than fast: it is the meaning of the contract.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use oncegate_core::identity::RecordId;
+use oncegate_core::record::{Record, State, StateKind};
+use oncegate_core::time::Timestamp;
+
+use crate::clock::Clock;
+use crate::error::{Effect, Kind, StoreError};
+use crate::query::{Counts, Cursor, Due, Filter, Page};
+use crate::write::{Outcome, Write};
+use crate::{Capability, Durability, Result, Sharing, Store};
+
+/// Rows in memory, by id, with the order in which they came.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Model {
+    rows: BTreeMap<RecordId, Row>,
+    inserted: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Row {
+    seq: u64,
+    record: Record,
+}
+
+impl Model {
+    /// Applies one write at the store's time `now`.
+    pub fn apply(&mut self, write: &Write, now: Timestamp) -> Outcome {
+        let current = self.rows.get_mut(&write.id());
+        match (write, current) {
+            (Write::Insert(record), None) => {
+                self.inserted += 1;
+                self.rows.insert(record.id, Row { seq: self.inserted, record: (**record).clone() });
+                Outcome::Applied
+            }
+            (Write::Swap { expect, record }, Some(row)) if row.record.version == *expect => {
+                row.record = (**record).clone();
+                Outcome::Applied
+            }
+            (Write::Remove { id, expect, grace }, Some(row))
+                if row.record.version == *expect && is_removable(&row.record, now.minus(*grace)) =>
+            {
+                self.rows.remove(id);
+                Outcome::Applied
+            }
+            (_, current) => Outcome::Refused { current: current.map(|row| Box::new(row.record.clone())) },
+        }
+    }
+
+    /// The row with this id.
+    #[must_use]
+    pub fn read(&self, id: RecordId) -> Option<&Record> {
+        self.rows.get(&id).map(|row| &row.record)
+    }
+
+    /// All rows, by id.
+    pub fn records(&self) -> impl Iterator<Item = &Record> {
+        self.rows.values().map(|row| &row.record)
+    }
+
+    /// Rows that are due, the longest first.
+    #[must_use]
+    pub fn due(&self, what: Due, now: Timestamp, limit: usize) -> Vec<Record> {
+        let mut due: Vec<_> = self
+            .rows
+            .values()
+            .filter_map(|row| what.moment(&row.record).map(|moment| (moment, row.seq, &row.record)))
+            .filter(|(moment, ..)| *moment <= now)
+            .collect();
+        due.sort_by_key(|(moment, seq, _)| (*moment, *seq));
+        due.into_iter().take(limit).map(|(.., record)| record.clone()).collect()
+    }
+
+    /// A page of rows, newest first.
+    pub fn browse(&self, filter: &Filter, after: Option<&Cursor>, limit: usize) -> Result<Page> {
+        let before = match after {
+            None => u64::MAX,
+            Some(cursor) => cursor.as_str().parse().map_err(|error| {
+                StoreError::new(Kind::Other, Effect::None, "browse").because(format!("not a cursor: {error}"))
+            })?,
+        };
+        let mut rows: Vec<_> =
+            self.rows.values().filter(|row| row.seq < before && matches(filter, &row.record)).collect();
+        rows.sort_by_key(|row| std::cmp::Reverse(row.seq));
+        let next = (rows.len() > limit).then(|| rows.get(limit.wrapping_sub(1))).flatten();
+        let next = next.map(|row| Cursor::new(row.seq.to_string()));
+        Ok(Page { records: rows.into_iter().take(limit).map(|row| row.record.clone()).collect(), next })
+    }
+
+    /// How many rows are in each state.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        for record in self.records() {
+            *counts.of_state(record.state.kind()) += 1;
+            counts.parked += u64::from(is_parked(record));
+        }
+        counts
+    }
+}
+
+/// Settled, and past retention by `now`. The store's own last word before a row is gone for ever.
+fn is_removable(record: &Record, now: Timestamp) -> bool {
+    let settled =
+        matches!(record.state.kind(), StateKind::Completed | StateKind::FailedRetryable | StateKind::Expired);
+    settled && record.expires_at.is_some_and(|end| end <= now)
+}
+
+fn matches(filter: &Filter, record: &Record) -> bool {
+    let Filter { state, parked, scope, key, operation, created_from, created_before } = filter;
+    state.is_none_or(|state| record.state.kind() == state)
+        && parked.is_none_or(|parked| is_parked(record) == parked)
+        && scope.as_ref().is_none_or(|scope| record.address.scope.as_str() == scope)
+        && key.as_ref().is_none_or(|key| record.address.key.as_str() == key)
+        && operation.as_ref().is_none_or(|operation| record.operation.as_str() == operation)
+        && created_from.is_none_or(|from| record.created_at >= from)
+        && created_before.is_none_or(|before| record.created_at < before)
+}
+
+fn is_parked(record: &Record) -> bool {
+    matches!(&record.state, State::Unknown(doubt) if doubt.parked)
+}
+
+/// A store in this process's memory. Clones are handles on the same rows. Nothing survives the process.
+#[derive(Clone, Debug)]
+pub struct MemoryStore {
+    model: Arc<Mutex<Model>>,
+    clock: Clock,
+}
+
+impl MemoryStore {
+    /// An empty store on the machine's clock.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_clock(Clock::system())
+    }
+
+    /// An empty store on this clock.
+    #[must_use]
+    pub fn with_clock(clock: Clock) -> Self {
+        Self { model: Arc::default(), clock }
+    }
+
+    /// A poisoned lock means that a thread panicked between two statements that cannot panic; the rows are whole.
+    fn model(&self) -> MutexGuard<'_, Model> {
+        self.model.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Store for MemoryStore {
+    fn capability(&self) -> Capability {
+        Capability { durability: Durability::None, sharing: Sharing::Process }
+    }
+
+    async fn apply(&self, batch: &[Write]) -> Result<Vec<Outcome>> {
+        let now = self.clock.now();
+        let mut model = self.model();
+        Ok(batch.iter().map(|write| model.apply(write, now)).collect())
+    }
+
+    async fn read(&self, ids: &[RecordId]) -> Result<Vec<Option<Record>>> {
+        let model = self.model();
+        Ok(ids.iter().map(|id| model.read(*id).cloned()).collect())
+    }
+
+    async fn due(&self, what: Due, now: Timestamp, limit: usize) -> Result<Vec<Record>> {
+        Ok(self.model().due(what, now, limit))
+    }
+
+    async fn browse(&self, filter: &Filter, after: Option<&Cursor>, limit: usize) -> Result<Page> {
+        self.model().browse(filter, after, limit)
+    }
+
+    async fn counts(&self) -> Result<Counts> {
+        Ok(self.model().counts())
+    }
+
+    async fn clock(&self) -> Result<Timestamp> {
+        Ok(self.clock.now())
+    }
+}

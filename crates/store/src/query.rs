@@ -1,0 +1,116 @@
+//! What can be asked of a store besides single rows.
+
+use oncegate_core::record::{Record, StateKind};
+use oncegate_core::time::Timestamp;
+
+/// Which moment has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Due {
+    /// `pending`, and its `run_after` has come.
+    Pending,
+    /// `in_progress`, and its lease has ended.
+    Lapsed,
+    /// `unknown`, not parked, and its `reconcile_after` has come.
+    Doubted,
+    /// `completed`, `failed_retryable`, `expired` or `pending`, and its `expires_at` has come.
+    Expired,
+}
+
+impl Due {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Pending, Self::Lapsed, Self::Doubted, Self::Expired];
+
+    /// When `record` is due in this sense, if it ever is. Stores may index this any way they like, and must agree with it.
+    #[must_use]
+    pub fn moment(self, record: &Record) -> Option<Timestamp> {
+        match (self, record.state.kind()) {
+            (Self::Pending, StateKind::Pending)
+            | (Self::Lapsed, StateKind::InProgress)
+            | (Self::Doubted, StateKind::Unknown) => record.due_at(),
+            (
+                Self::Expired,
+                StateKind::Completed | StateKind::FailedRetryable | StateKind::Expired | StateKind::Pending,
+            ) => record.expires_at,
+            _ => None,
+        }
+    }
+}
+
+/// Which rows to show. Empty: all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// In this state.
+    pub state: Option<StateKind>,
+    /// Parked, or not.
+    pub parked: Option<bool>,
+    /// Of this scope, as its text.
+    pub scope: Option<String>,
+    /// With this key.
+    pub key: Option<String>,
+    /// Of this operation.
+    pub operation: Option<String>,
+    /// Whose life began at this moment or later.
+    pub created_from: Option<Timestamp>,
+    /// Whose life began before this moment.
+    pub created_before: Option<Timestamp>,
+}
+
+/// Where a page ended; opaque, made by the store that reads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cursor(String);
+
+impl Cursor {
+    /// Wraps a store's own text.
+    #[must_use]
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A page of rows, newest first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// The rows.
+    pub records: Vec<Record>,
+    /// Where the next page begins; `None`: there is none.
+    pub next: Option<Cursor>,
+}
+
+/// How many rows are in each state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Accepted; nobody runs it yet.
+    pub pending: u64,
+    /// Leased.
+    pub in_progress: u64,
+    /// Over.
+    pub completed: u64,
+    /// Established: no effect.
+    pub failed_retryable: u64,
+    /// May have had its effect, parked or not.
+    pub unknown: u64,
+    /// Of these, before an operator.
+    pub parked: u64,
+    /// Tombstones.
+    pub expired: u64,
+}
+
+impl Counts {
+    /// The place of one state's count.
+    pub const fn of_state(&mut self, state: StateKind) -> &mut u64 {
+        match state {
+            StateKind::Pending => &mut self.pending,
+            StateKind::InProgress => &mut self.in_progress,
+            StateKind::Completed => &mut self.completed,
+            StateKind::FailedRetryable => &mut self.failed_retryable,
+            StateKind::Unknown => &mut self.unknown,
+            StateKind::Expired => &mut self.expired,
+        }
+    }
+}

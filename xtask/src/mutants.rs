@@ -1,0 +1,105 @@
+//! Takes each rule back, one at a time, and checks that the tests notice.
+//!
+//! A mutant is a line of a rule replaced by what an earlier draft did. It is applied in a copy of the workspace, so that
+//! an interrupted run leaves nothing behind. A mutant that no longer fits the source is an error: the rule moved, and the
+//! mutant must follow it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::{Result, root};
+
+mod list;
+
+use list::{MUTANTS, Mutant};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only mutants whose name contains this
+    filter: Option<String>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let copy = Copy::make()?;
+    let wanted =
+        |mutant: &&Mutant| args.filter.as_ref().is_none_or(|text| mutant.name.contains(text.as_str()));
+    let chosen: Vec<_> = MUTANTS.iter().filter(wanted).collect();
+    let packages: std::collections::BTreeSet<_> = chosen.iter().map(|mutant| mutant.package).collect();
+    for package in packages {
+        if copy.tests_fail(package)? {
+            return Err(format!("the tests of {package} fail without any mutant; mend that first"));
+        }
+    }
+    let mut survivors = Vec::new();
+    for (n, mutant) in chosen.iter().enumerate() {
+        let undo = copy.apply(mutant)?;
+        let caught = copy.tests_fail(mutant.package)?;
+        std::fs::write(copy.0.join(mutant.file), undo).map_err(|error| error.to_string())?;
+        println!(
+            "[{}/{}] {} {}",
+            n + 1,
+            chosen.len(),
+            if caught { "caught  " } else { "SURVIVED" },
+            mutant.name
+        );
+        if !caught {
+            survivors.push(mutant.name);
+        }
+    }
+    println!("{} passed, {} failed", chosen.len() - survivors.len(), survivors.len());
+    if survivors.is_empty() { Ok(()) } else { Err(format!("no test notices: {}", survivors.join(", "))) }
+}
+
+/// A copy of the workspace's sources, with a build directory of its own under `target`.
+struct Copy(PathBuf);
+
+impl Copy {
+    fn make() -> Result<Self> {
+        let at = root().join("target/mutants/source");
+        // Kept between runs for its build, but always with today's sources.
+        if at.exists() {
+            std::fs::remove_dir_all(&at).map_err(|error| error.to_string())?;
+        }
+        let files = Command::new("git")
+            .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+            .current_dir(root())
+            .output()
+            .map_err(|error| format!("git lists the sources: {error}"))?;
+        for file in String::from_utf8_lossy(&files.stdout).lines() {
+            let (from, to) = (root().join(file), at.join(file));
+            if !from.exists() {
+                continue;
+            }
+            let folder = to.parent().unwrap_or(Path::new("."));
+            std::fs::create_dir_all(folder)
+                .and_then(|()| std::fs::copy(&from, &to))
+                .map_err(|error| format!("{file}: {error}"))?;
+        }
+        Ok(Self(at))
+    }
+
+    /// Writes the mutant and returns the text that was there.
+    fn apply(&self, mutant: &Mutant) -> Result<String> {
+        let path = self.0.join(mutant.file);
+        let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", mutant.file))?;
+        if text.matches(mutant.rule).count() != 1 {
+            return Err(format!("{}: its rule is not (or not once) in {}", mutant.name, mutant.file));
+        }
+        std::fs::write(&path, text.replacen(mutant.rule, mutant.without, 1))
+            .map_err(|error| error.to_string())?;
+        Ok(text)
+    }
+
+    fn tests_fail(&self, package: &str) -> Result<bool> {
+        let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+            .args(["test", "--quiet", "--package", package, "--tests"])
+            .current_dir(&self.0)
+            .env("CARGO_TARGET_DIR", root().join("target/mutants/build"))
+            .env("RUST_BACKTRACE", "0")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .map_err(|error| format!("cargo test: {error}"))?;
+        Ok(!status.success())
+    }
+}

@@ -1,0 +1,26 @@
+//! All tests, on a machine with only Rust and a C compiler.
+
+use crate::{Result, cargo, must};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Passed on to the test runner: a filter, say
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    rest: Vec<String>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    // SQLite is compiled in, so nothing else has to be installed or started yet.
+    // The examples in the documentation come first, so that the runner's summary is the last word.
+    must(cargo().args(["test", "--workspace", "--locked", "--doc", "--quiet"]))?;
+    let has_nextest = cargo().args(["nextest", "--version"]).output().is_ok_and(|out| out.status.success());
+    if has_nextest {
+        return must(
+            cargo().args(["nextest", "run", "--workspace", "--locked", "--no-fail-fast"]).args(&args.rest),
+        );
+    }
+    eprintln!("cargo-nextest is not installed; using `cargo test`, which takes longer");
+    must(
+        cargo().args(["test", "--workspace", "--locked", "--no-fail-fast", "--all-targets"]).args(&args.rest),
+    )
+}
