@@ -8,6 +8,7 @@
 mod scheme;
 mod writer;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 pub(crate) use scheme::CHOSEN;
@@ -22,30 +23,14 @@ use crate::options::Options;
 use crate::traffic::{self, Load, Sample};
 use scheme::{DEFAULT, MIB, SCHEMES, Scheme};
 
-/// One scheme on one file.
+/// One scheme on one layout. Schemes of one layout take turns on the same file, which is opened anew for
+/// each: copies of a file differ in how much of them the page cache still holds, by more than schemes do.
 struct Contender {
-    name: String,
-    subject: Checkpointed,
+    layout: Layout,
+    scheme: Scheme,
+    path: PathBuf,
     commits: Vec<Duration>,
-}
-
-impl Contender {
-    fn turn(&mut self, options: &Options, load: Load) -> Outcome<Sample> {
-        let sample = traffic::run(&mut self.subject, &mut fill::fresh_rows(options), load)?;
-        self.commits.extend_from_slice(&sample.commits);
-        Ok(sample)
-    }
-
-    fn print_row(&mut self, ratio: &Summary, turns: &[Turn]) {
-        let [p50, p99, max] =
-            [0.5, 0.99, 1.0].map(|share| percentile(&mut self.commits, share).as_secs_f64() * 1e3);
-        let wal = self.subject.take_wal_longest() / MIB;
-        let cpu = Summary::of(&column(turns, |turn| turn.cpu_us));
-        let written = Summary::of(&column(turns, |turn| turn.written_kib));
-        let name = &self.name;
-        println!("| {name} | {ratio} | {p50:.2} | {p99:.2} | {max:.1} | {wal} | {cpu} | {written} |");
-        self.commits.clear();
-    }
+    wal_longest: i64,
 }
 
 /// Every scheme, on `options.layout`.
@@ -63,24 +48,18 @@ pub(crate) fn headline(options: &Options) -> Outcome {
 fn compare(options: &Options, pairs: impl Iterator<Item = (Layout, Scheme)>) -> Outcome {
     let mut contenders = Vec::new();
     for (layout, scheme) in pairs {
-        let path = fill::filled_copy(options, layout, scheme.name)?;
-        let subject = Checkpointed::open(&path, layout, scheme)?;
-        contenders.push(Contender {
-            name: format!("{}, {}", layout.name, scheme.name),
-            subject,
-            commits: Vec::new(),
-        });
+        let path = fill::filled(options, layout)?;
+        contenders.push(Contender { layout, scheme, path, commits: Vec::new(), wal_longest: 0 });
     }
     for &batch in &options.batches {
         // Twice the usual turn: the longest log should fill up more than once.
         let load = Load { batch, requests: 2 * Options::requests_per_turn(batch) };
-        let turns = interleave(options.rounds, &mut contenders, |contender| {
-            Meter::around(|| contender.turn(options, load))
-        })?;
+        let turns =
+            interleave(options.rounds, &mut contenders, |contender| Meter::around(|| contender.turn(load)))?;
         let speeds: Vec<Vec<f64>> =
             turns.iter().map(|turns| column(turns, |turn| turn.requests_per_s)).collect();
         println!(
-            "\n| batch {batch} | speed, ratio | p50 ms | p99 ms | max ms | longest WAL MiB | CPU µs | KiB written |"
+            "\n| batch {batch} | speed | p50 ms | p99 ms | max ms | longest WAL MiB | CPU µs | KiB written |"
         );
         println!("| --- | --- | --- | --- | --- | --- | --- | --- |");
         for ((contender, speed), turns) in contenders.iter_mut().zip(&speeds).zip(&turns) {
@@ -88,4 +67,27 @@ fn compare(options: &Options, pairs: impl Iterator<Item = (Layout, Scheme)>) -> 
         }
     }
     Ok(())
+}
+
+impl Contender {
+    fn turn(&mut self, load: Load) -> Outcome<Sample> {
+        let mut subject = Checkpointed::open(&self.path, self.layout, self.scheme)?;
+        let sample = traffic::run(&mut subject, &mut fill::fresh_rows(), load)?;
+        self.commits.extend_from_slice(&sample.commits);
+        self.wal_longest = self.wal_longest.max(subject.wal_longest());
+        Ok(sample)
+    }
+
+    fn print_row(&mut self, ratio: &Summary, turns: &[Turn]) {
+        let [p50, p99, max] =
+            [0.5, 0.99, 1.0].map(|share| percentile(&mut self.commits, share).as_secs_f64() * 1e3);
+        let wal = std::mem::take(&mut self.wal_longest) / MIB;
+        let cpu = Summary::of(&column(turns, |turn| turn.cpu_us));
+        let written = Summary::of(&column(turns, |turn| turn.written_kib));
+        let (layout, scheme) = (self.layout.name, self.scheme.name);
+        println!(
+            "| {layout}, {scheme} | {ratio} | {p50:.2} | {p99:.2} | {max:.1} | {wal} | {cpu} | {written} |"
+        );
+        self.commits.clear();
+    }
 }

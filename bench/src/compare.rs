@@ -67,7 +67,7 @@ fn print_table(layouts: &[Layout], load: Load, turns: &[Vec<Turn>]) {
         print!("| {} | {ratio} | {} | {written} |", layout.name, cpu(turns));
         match empty.get(index) {
             Some(empty) => {
-                println!(" {} | {} |", Summary::of_ratio(&speed(empty), &speed(&filled[0])), cpu(empty))
+                println!(" {} | {} |", Summary::of_ratio(&speed(empty), &speed(&filled[0])), cpu(empty));
             }
             None => println!(" | |"),
         }
@@ -75,7 +75,7 @@ fn print_table(layouts: &[Layout], load: Load, turns: &[Vec<Turn>]) {
 }
 
 fn turn(contender: &mut Contender, options: &Options, load: Load) -> Outcome<Turn> {
-    let mut maker = fill::fresh_rows(options);
+    let mut maker = fill::fresh_rows();
     Meter::around(|| match &mut contender.file {
         File::Filled(bare) => traffic::run(&mut **bare, &mut maker, load),
         File::Empty => {

@@ -29,7 +29,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
     for &batch in &options.batches {
         let load = Load { batch, requests: Options::requests_per_turn(batch) };
         let turns = interleave(options.rounds, &mut contenders, |contender| {
-            Meter::around(|| traffic::run(&mut *contender.subject, &mut fill::fresh_rows(options), load))
+            Meter::around(|| traffic::run(&mut *contender.subject, &mut fill::fresh_rows(), load))
         })?;
         let speeds: Vec<Vec<f64>> =
             turns.iter().map(|turns| column(turns, |turn| turn.requests_per_s)).collect();

@@ -21,6 +21,7 @@ const FILL_SEED: u64 = 1;
 pub(crate) fn filled(options: &Options, layout: Layout) -> Outcome<PathBuf> {
     let path = options.dir.join(format!("{}-{}.db", layout.name, options.rows));
     if path.exists() {
+        warm(&path)?;
         return Ok(path);
     }
     // Under another name until it is complete: an interrupted fill must not be taken for a file.
@@ -31,6 +32,12 @@ pub(crate) fn filled(options: &Options, layout: Layout) -> Outcome<PathBuf> {
     drop(bare);
     fs::rename(part, &path)?;
     Ok(path)
+}
+
+/// Reads the file once. Whether the page cache still holds it is luck, and worth more than most layouts.
+fn warm(path: &Path) -> Outcome {
+    std::io::copy(&mut fs::File::open(path)?, &mut std::io::sink())?;
+    Ok(())
 }
 
 /// A copy of the filled file that nobody else writes to: two connections would disturb each other's caches.
@@ -44,10 +51,13 @@ pub(crate) fn filled_copy(options: &Options, layout: Layout, suffix: &str) -> Ou
 /// A path at which no file exists any more.
 pub(crate) fn empty(options: &Options, layout: Layout, suffix: &str) -> Outcome<PathBuf> {
     let path = options.dir.join(format!("{}-{suffix}.db", layout.name));
-    for ending in ["", "-wal", "-shm"] {
-        remove_if_there(&with_ending(&path, ending))?;
-    }
+    remove(&path)?;
     Ok(path)
+}
+
+/// Removes a database and its side files, if they are there.
+pub(crate) fn remove(path: &Path) -> Outcome {
+    ["", "-wal", "-shm"].iter().try_for_each(|ending| remove_if_there(&with_ending(path, ending)))
 }
 
 /// `path` with something appended, as SQLite names its side files.
@@ -65,8 +75,10 @@ fn remove_if_there(path: &Path) -> Outcome {
 }
 
 /// Rows for one more turn on a file that may have been measured before, in this process or an earlier one.
-pub(crate) fn fresh_rows(options: &Options) -> RowMaker {
+/// They carry today's time: rows older than the newest would land in the middle of the due index.
+pub(crate) fn fresh_rows() -> RowMaker {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     // The low bits differ from call to call, and that is all a seed needs.
-    RowMaker::after(u64::from(now.subsec_nanos()) | now.as_secs() << 32, options.rows)
+    let seed = u64::from(now.subsec_nanos()) | now.as_secs() << 32;
+    RowMaker::starting_at(seed, i64::try_from(now.as_micros()).unwrap_or_default())
 }

@@ -10,6 +10,7 @@ mod layouts;
 mod measure;
 mod options;
 mod rows;
+mod store;
 mod traffic;
 
 use std::error::Error;
@@ -22,9 +23,10 @@ type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
 fn main() -> Outcome {
     let mut arguments = std::env::args().skip(1);
-    let experiment = arguments.next().ok_or(options::USAGE)?;
+    let experiment = arguments.next().unwrap_or_else(|| "store".to_owned());
     let options = Options::parse(arguments)?;
     match experiment.as_str() {
+        "store" => store::run(&options),
         "layouts" => compare::run(&options, layouts::LAYOUTS, Growth::Measured),
         "variants" => compare::run(&options, layouts::VARIANTS, Growth::Skipped),
         "checkpoints" => checkpoint::run(&options),

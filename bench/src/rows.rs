@@ -64,10 +64,9 @@ impl RowMaker {
         Self { random: SplitMix(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15)), now_us: EPOCH_US }
     }
 
-    /// A maker whose clock starts after `rows` earlier rows: new rows are younger than the prefill.
-    pub(crate) fn after(seed: u64, rows: usize) -> Self {
-        let elapsed = i64::try_from(rows).unwrap_or(i64::MAX / ARRIVAL_US).saturating_mul(ARRIVAL_US);
-        Self { now_us: EPOCH_US.saturating_add(elapsed), ..Self::new(seed) }
+    /// A maker whose clock starts at `now_us`, so that its rows are younger than those already stored.
+    pub(crate) fn starting_at(seed: u64, now_us: i64) -> Self {
+        Self { now_us: now_us.max(EPOCH_US), ..Self::new(seed) }
     }
 
     /// The next `count` requests, in order of arrival.

@@ -15,6 +15,14 @@ const LAG_BATCHES: usize = 4;
 
 /// A store under test. Each call is one durable batch.
 pub(crate) trait Subject {
+    /// Gets ready for these rows, while the clock stands.
+    fn ready_to_reserve(&mut self, _: &[Row]) -> Outcome {
+        Ok(())
+    }
+    /// Gets ready for these rows, while the clock stands.
+    fn ready_to_settle(&mut self, _: &[Row]) -> Outcome {
+        Ok(())
+    }
     /// Inserts every row that is absent, durably; an error if one is present. Fills `seq` if it has one.
     fn reserve(&mut self, rows: &mut [Row]) -> Outcome;
     /// Stores each row's answer if its version is still the reserved one, durably; an error otherwise.
@@ -51,6 +59,7 @@ pub(crate) fn run(subject: &mut dyn Subject, maker: &mut RowMaker, load: Load) -
     while sample.requests < load.requests {
         let mut rows = maker.batch(load.batch);
         sample.requests += rows.len();
+        subject.ready_to_reserve(&rows)?;
         sample.commits.push(timed(subject, |s| s.reserve(&mut rows))?);
         in_flight.push_back(rows);
         if in_flight.len() > LAG_BATCHES {
@@ -74,6 +83,7 @@ pub(crate) struct Load {
 
 fn settle_oldest(subject: &mut dyn Subject, queue: &mut VecDeque<Vec<Row>>, sample: &mut Sample) -> Outcome {
     if let Some(rows) = queue.pop_front() {
+        subject.ready_to_settle(&rows)?;
         sample.commits.push(timed(subject, |s| s.settle(&rows))?);
     }
     Ok(())

@@ -43,9 +43,9 @@ impl Checkpointed {
         Ok(Self { bare, scheme, frame_bytes, wal: fill::with_ending(path, "-wal"), wal_longest: 0, thread })
     }
 
-    /// The longest the WAL has been since the last call.
-    pub(crate) fn take_wal_longest(&mut self) -> i64 {
-        std::mem::take(&mut self.wal_longest)
+    /// The longest the WAL has been, in bytes.
+    pub(crate) fn wal_longest(&self) -> i64 {
+        self.wal_longest
     }
 
     /// Wakes the thread if enough waits to be copied, and takes the last step if the log is too long.

@@ -24,6 +24,7 @@ mod error;
 mod migrate;
 mod row;
 mod statements;
+mod sync;
 #[cfg(test)]
 mod tests;
 mod thread;

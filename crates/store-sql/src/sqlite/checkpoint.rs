@@ -2,9 +2,10 @@
 //!
 //! A thread copies the log into the file while the writer goes on (`PASSIVE` takes no lock that the writer needs). But as
 //! long as frames keep arriving it never reaches the log's end, so the log would never start over: the writer takes the
-//! last step itself, between two batches, when little is left to copy. The log's file is reused, not truncated: writing
-//! into allocated space is faster. Numbers in docs/decisions/0003-sqlite-layout.md.
+//! last step itself, between two batches, when little is left to copy and, because the thread syncs after each pass, little to
+//! wait for. The log's file is reused, not truncated: writing into allocated space is faster. Numbers in docs/decisions/0003-sqlite-layout.md.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, SyncSender};
@@ -13,10 +14,14 @@ use std::thread::JoinHandle;
 use oncegate_store::{Effect, Kind, Result, StoreError};
 use rusqlite::Connection;
 
+use super::sync::sync;
+
 /// So much waiting in the log wakes the thread.
 const WAKE_BYTES: i64 = 16 << 20;
 /// Over this length the log must start over.
 pub(super) const RESTART_BYTES: i64 = 64 << 20;
+/// So little left to copy is the writer's last step.
+const LAST_STEP_BYTES: i64 = 2 << 20;
 /// A page and its header, as the log keeps them.
 const FRAME_BYTES: i64 = 4096 + 24;
 
@@ -29,7 +34,7 @@ pub(super) struct Checkpointer {
 }
 
 impl Checkpointer {
-    pub(super) fn start(connection: Connection) -> Result<Self> {
+    pub(super) fn start(connection: Connection, file: PathBuf) -> Result<Self> {
         let (wake, woken) = mpsc::sync_channel(1);
         let is_copying = Arc::new(AtomicBool::new(false));
         let done = Arc::clone(&is_copying);
@@ -39,6 +44,7 @@ impl Checkpointer {
                 while woken.recv().is_ok() {
                     // A failure costs nothing but length: the log keeps what was not copied, and the next turn tries again.
                     let _ = checkpoint(&connection, "PASSIVE");
+                    let _ = sync(&file);
                     done.store(false, Ordering::Release);
                 }
             })
@@ -46,22 +52,28 @@ impl Checkpointer {
         Ok(Self { wake: Some(wake), is_copying, thread: Some(thread) })
     }
 
-    /// Called by the writer after a commit, on its own connection. Its failure is the log's length, no batch's.
+    /// Called by the writer after a commit, on its own connection. Its failure costs length, and no batch.
     pub(super) fn keep_short(&self, writer: &Connection) {
         if self.is_copying.load(Ordering::Acquire) {
             return;
         }
         let Ok(log) = checkpoint(writer, "NOOP") else { return };
+        let length_bytes = log.frames * FRAME_BYTES;
         let waiting_bytes = (log.frames - log.copied) * FRAME_BYTES;
-        if waiting_bytes > WAKE_BYTES {
-            self.is_copying.store(true, Ordering::Release);
-            let woken = self.wake.as_ref().is_some_and(|wake| wake.try_send(()).is_ok());
-            if !woken {
-                self.is_copying.store(false, Ordering::Release);
-            }
-        } else if log.frames * FRAME_BYTES > RESTART_BYTES {
-            // Little is left: after it the next commit starts the log over, in the same file.
+        let is_too_long = length_bytes > RESTART_BYTES;
+        if is_too_long && (waiting_bytes <= LAST_STEP_BYTES || length_bytes > 2 * RESTART_BYTES) {
+            // After it the next commit starts the log over, in the same file.
             let _ = checkpoint(writer, "PASSIVE");
+        } else if is_too_long || waiting_bytes > WAKE_BYTES {
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        self.is_copying.store(true, Ordering::Release);
+        let is_woken = self.wake.as_ref().is_some_and(|wake| wake.try_send(()).is_ok());
+        if !is_woken {
+            self.is_copying.store(false, Ordering::Release);
         }
     }
 }

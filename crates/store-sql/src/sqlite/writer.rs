@@ -24,7 +24,10 @@ impl Writer {
     pub(super) fn start(options: &SqliteOptions) -> Result<Self> {
         Ok(Self {
             thread: ConnectionThread::start("writer", connection::for_writing(options)?)?,
-            checkpointer: Arc::new(Checkpointer::start(connection::for_writing(options)?)?),
+            checkpointer: Arc::new(Checkpointer::start(
+                connection::for_writing(options)?,
+                options.path.clone(),
+            )?),
         })
     }
 
