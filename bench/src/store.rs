@@ -30,6 +30,9 @@ use crate::options::Options;
 use crate::rows::Row;
 use crate::traffic::{self, Load, Subject};
 
+const BARE: &str = "bare loop";
+const PLAIN: &str = "plain primary key";
+
 /// Measures every contender at every batch size; each file stays open and grows, as in a long-running process.
 pub(crate) fn run(options: &Options) -> Outcome {
     let file = |name: &str| options.dir.join(format!("store-{name}.db"));
@@ -39,10 +42,11 @@ pub(crate) fn run(options: &Options) -> Outcome {
     let bare = |layout: Layout, name| Checkpointed::open(&file(name), layout, checkpoint::CHOSEN);
     let mut contenders: Vec<(&str, Box<dyn Subject>)> = vec![
         ("SQLite store", Box::new(Driven::new(SqliteStore::open(file("sqlite"))?)?)),
-        ("bare loop, same layout", Box::new(bare(layouts::CHOSEN, "bare")?)),
-        ("bare loop, plain primary key", Box::new(bare(layouts::P, "plain")?)),
+        (BARE, Box::new(bare(layouts::CHOSEN, "bare")?)),
+        (PLAIN, Box::new(bare(layouts::P, "plain")?)),
         ("memory store", Box::new(Driven::new(MemoryStore::new())?)),
     ];
+    contenders.retain(|(name, _)| options.admits(name));
     let mut maker = fill::fresh_rows();
     for &batch in &options.batches {
         let load = Load { batch, requests: 2 * Options::requests_per_turn(batch) };
@@ -58,7 +62,6 @@ pub(crate) fn run(options: &Options) -> Outcome {
     Ok(())
 }
 
-/// The first contender is the store, the second the bare loop, the third the plain layout.
 fn print_table(batch: usize, names: &[&str], turns: &[Vec<Turn>]) {
     let speed = |turns: &Vec<Turn>| column(turns, |turn| turn.requests_per_s);
     let speeds: Vec<_> = turns.iter().map(speed).collect();

@@ -118,6 +118,17 @@ pub fn parked(record: &Record) -> Record {
     next
 }
 
+/// A request that was kept.
+#[must_use]
+pub fn stored_request() -> StoredRequest {
+    StoredRequest {
+        method: "POST".into(),
+        target: "/a?b=%20".into(),
+        headers: vec![("x".to_owned(), vec![0xFF])],
+        body: vec![0, 1, 2],
+    }
+}
+
 /// An answer with this status and body.
 #[must_use]
 pub fn answer(status: u16, body: &[u8]) -> Arc<Answer> {
@@ -160,12 +171,8 @@ pub fn every_shape() -> Vec<Record> {
         Some(Evidence { at: LONG_AGO, source: "webhook \u{1F600}".into(), answer: answer(402, b"\x00\xff") });
     full.provider_reference = Some("ch_'1\"".into());
     full.recovery = Some(RecoveryPoint { name: "charged".into(), output: vec![0, 255, 39] });
-    full.request = Some(StoredRequest {
-        method: "POST".into(),
-        target: "/a?b=%20".into(),
-        headers: vec![("x".to_owned(), vec![0xFF])],
-        body: vec![0, 1, 2],
-    });
+    full.request = Some(stored_request());
+    full.unaccounted = true;
 
     let mut rows = vec![plain.clone(), full];
     let states = [

@@ -5,9 +5,11 @@ use oncegate_conformance::histories::equal_the_model;
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::Record;
 use oncegate_core::time::Timestamp;
+use oncegate_store::drive::read_one;
 use oncegate_store::memory::MemoryStore;
 use oncegate_store::{
-    Capability, Counts, Cursor, Due, Effect, Filter, Kind, Outcome, Page, Result, Store, StoreError, Write,
+    Capability, Counts, Cursor, Due, Effect, Filter, Kind, Outcome, Page, Result, Scan, Store, StoreError,
+    Write,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -70,7 +72,7 @@ impl Store for Broken {
                 for write in batch {
                     let mut write = write.clone();
                     if let Write::Swap { expect, record } = &mut write
-                        && let Some(row) = self.inner.read(&[record.id]).await?.pop().flatten()
+                        && let Some(row) = read_one(&self.inner, record.id).await?
                     {
                         *expect = row.version;
                     }
@@ -82,11 +84,11 @@ impl Store for Broken {
         }
     }
 
-    async fn read(&self, ids: &[RecordId]) -> Result<Vec<Option<Record>>> {
+    async fn read(&self, ids: &[RecordId]) -> Result<Vec<Result<Option<Record>>>> {
         self.inner.read(ids).await
     }
 
-    async fn due(&self, what: Due, now: Timestamp, limit: usize) -> Result<Vec<Record>> {
+    async fn due(&self, what: Due, now: Timestamp, limit: usize) -> Result<Scan> {
         self.inner.due(what, now, limit).await
     }
 

@@ -5,37 +5,44 @@
 //!
 //! **Invariants**
 //! - Each fence of a key is granted once, also across lives.
-//! - *Happened* is absorbing: whoever proves it, whenever, an effect of this life is never followed by another grant
-//!   under `reconcile`. *Did not happen* needs proof that it can no longer happen.
+//! - *Happened* is absorbing: whoever proves it, whenever. Under `reconcile` an effect of this life is never followed by
+//!   another grant; under `resume` and `restart` only while a lease is held or lapsed, for there the upstream dedupes.
+//! - *Did not happen* needs proof that it can no longer happen, and speaks of all attempts of the life: a later attempt's
+//!   release does not account for an earlier one.
 //! - Nothing leaves `unknown` by time alone, and `in_progress` and `unknown` are never reaped.
 //! - Only a holder whose token *and* fence are in the row settles an attempt; everybody else is shown the row.
 //!
-//! Not here: waiting and sending (`tower`), writing (stores), status codes ([`crate::problem`]).
+//! Not here: what the next row looks like in detail (`rows`), waiting and sending (`tower`), writing (stores), status
+//! codes ([`crate::problem`]).
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::fingerprint::Comparison;
-use crate::identity::{Fence, RecordId, Token, Version};
-use crate::problem;
+use crate::identity::{Token, Version};
 use crate::record::{
-    AfterRetention, CrashPolicy, Doubt, Evidence, Execution, GoneStatus, Grant, Holder, Reason, Record,
-    RecoveryPoint, RetentionFrom, State,
+    AfterRetention, CrashPolicy, Doubt, Execution, Holder, Reason, Record, RecoveryPoint, State,
 };
 use crate::response::Answer;
-use crate::time::{Now, Timestamp};
+use crate::time::Now;
 
 mod event;
+mod rows;
 mod step;
 
-pub use event::{Arrival, Event, Finding, Grounds, Misuse, Retry, Take, Verdict};
+use rows::{
+    Account, back_out, begun, buried, completed, enter_unknown, give_up_waiting, gone_status, granted,
+    lapsed, lease_end, queued, refused_reserve, tombstone_end, touched, with_evidence,
+};
+
+pub use event::{Arrival, Event, Finding, Grounds, Misuse, Reserve, Retry, Take, Verdict};
 pub use step::{Decision, Lease, Next, Notice, Refusal, Step};
 
 /// Decides what `event` does to `record` (`None`: no row) at `now`.
 pub fn decide(record: Option<&Record>, event: &Event, now: Now) -> Step {
     match (event, record) {
         (Event::Arrive(arrival), _) => arrive(record, arrival, now),
-        (Event::CleanUp { arrival, over }, _) => clean_up(record, arrival, *over, now),
+        (Event::CleanUp { reserve, over }, _) => clean_up(record, reserve, *over, now),
         (Event::Verdict(verdict), _) => hear(record, verdict, now),
 
         (Event::Advance { .. } | Event::Complete { .. }, None) => Step::keep(Decision::Fenced(None)),
@@ -89,9 +96,9 @@ fn arrive(record: Option<&Record>, arrival: &Arrival, now: Now) -> Step {
 /// The same request again, or one that the policy treats as such.
 fn arrive_same(record: &Record, arrival: &Arrival, now: Now) -> Step {
     match &record.state {
-        State::Pending { .. } if is_overdue(record, now) => give_up_waiting(record, now),
+        State::Pending { .. } if record.is_past_retention(now) => as_it_stands(give_up_waiting(record, now)),
         State::Pending { .. } => Step::keep(Decision::Accepted),
-        State::InProgress if is_own_grant(record, arrival, now) => {
+        State::InProgress if is_own_grant(record, arrival.token, now) => {
             Step::keep(Decision::Execute(Lease::of(record)))
         }
         State::InProgress if record.is_lapsed(now) => arrive_lapsed(record, arrival, now),
@@ -111,63 +118,45 @@ fn arrive_same(record: &Record, arrival: &Arrival, now: Now) -> Step {
 
 fn arrive_lapsed(record: &Record, arrival: &Arrival, now: Now) -> Step {
     let step = match (record.terms.crash, arrival.execution) {
-        (CrashPolicy::Reconcile, _) => {
-            let next = enter_unknown(record, lapsed(), now);
-            let decision = match &next.state {
-                State::Completed(answer) => Decision::Replay(Arc::clone(answer)),
-                _ => Decision::Unsettled { since: now.at, parked: false },
-            };
-            Step::put(next, decision)
+        (CrashPolicy::Reconcile, _) => as_it_stands(enter_unknown(record, lapsed(), now)),
+        // Proved meanwhile: there is nothing to run again.
+        (CrashPolicy::Restart, _) if record.evidence.is_some() => {
+            as_it_stands(enter_unknown(record, lapsed(), now))
         }
         // The completer's take continues it.
-        (CrashPolicy::Resume, Execution::Deferred) => Step::keep(Decision::Accepted),
-        (CrashPolicy::Resume | CrashPolicy::Restart, Execution::Inline)
-        | (CrashPolicy::Restart, Execution::Deferred) => rerun(record, arrival, now),
+        (CrashPolicy::Resume, Execution::Deferred) if record.request.is_some() => {
+            Step::keep(Decision::Accepted)
+        }
+        (CrashPolicy::Resume | CrashPolicy::Restart, _) => {
+            rerun(&Record { unaccounted: true, ..record.clone() }, arrival, now)
+        }
     };
     step.noting(Notice::Zombie)
 }
 
-/// The same life, once more: a new grant, or the queue.
+/// The same life, once more: a new grant, or the queue. What was accepted for later stays so, with the request that was
+/// accepted: an inline retry may run it, but if that is released a worker still must. Its time runs anew.
 fn rerun(record: &Record, arrival: &Arrival, now: Now) -> Step {
-    let mut next = record.clone();
-    next.execution = arrival.execution;
-    next.request = arrival.request.clone().or(next.request);
+    let until = now.at.plus(record.terms.retention);
+    let request = record.request.clone().or_else(|| arrival.request.clone());
+    let next = Record { request, expires_at: Some(until), ..record.clone() };
     match arrival.execution {
         Execution::Inline => execute(next, arrival.token, arrival.lease, arrival.attempt_deadline, now),
-        Execution::Deferred => Step::put(wait_for_worker(next, now.at, now), Decision::Accepted),
+        Execution::Deferred => Step::put(queued(&next, now.at, until, now), Decision::Accepted),
     }
 }
 
 /// A new life: over no row, or over one that counts as none. Fence and version go on growing.
 fn begin(previous: Option<&Record>, arrival: &Arrival, now: Now) -> Step {
-    let next = Record {
-        id: RecordId::of(&arrival.address),
-        address: arrival.address.clone(),
-        life: arrival.token,
-        operation: arrival.operation.clone(),
-        fingerprint: arrival.fingerprint,
-        terms: arrival.terms,
-        execution: arrival.execution,
-        state: State::InProgress,
-        version: Version::next(previous.map(|p| p.version), now.at),
-        fence: Fence::next(previous.map(|p| p.fence), now.at),
-        grant: None,
-        attempts: 0,
-        last_error: None,
-        evidence: None,
-        provider_reference: None,
-        recovery: None,
-        request: arrival.request.clone(),
-        created_at: now.at,
-        last_run_at: None,
-        settled_at: None,
-        expires_at: None,
-    };
+    let next = begun(previous, arrival, now);
     let step = match arrival.execution {
         Execution::Inline => {
             Step::execute(granted(next, arrival.token, arrival.lease, arrival.attempt_deadline, now))
         }
-        Execution::Deferred => Step::put(waiting(next, now.at), Decision::Accepted),
+        Execution::Deferred => {
+            let until = now.at.plus(next.terms.retention);
+            Step::put(queued(&next, now.at, until, now), Decision::Accepted)
+        }
     };
     match previous.map(|p| &p.state) {
         Some(State::Expired) => step.noting(Notice::OutOfTombstone),
@@ -175,23 +164,37 @@ fn begin(previous: Option<&Record>, arrival: &Arrival, now: Now) -> Step {
     }
 }
 
-/// My own reserve, whose acknowledgement was lost: granted, not busy. But not after the lease's end by any clock: an
-/// acknowledgement that comes too late grants nothing.
-fn is_own_grant(record: &Record, arrival: &Arrival, now: Now) -> bool {
-    record.grant.is_some_and(|grant| grant.token == arrival.token && !now.may_be_past(grant.lease_until))
+/// A new grant over an existing row of the same life.
+fn execute(record: Record, token: Token, lease: Duration, attempt_deadline: Duration, now: Now) -> Step {
+    Step::execute(granted(rows::fenced_anew(record, now), token, lease, attempt_deadline, now))
 }
 
-/// Past retention, and what follows it is a new key.
+/// Writes the row and answers from it.
+fn as_it_stands(next: Record) -> Step {
+    let decision = match &next.state {
+        State::Completed(answer) => Decision::Replay(Arc::clone(answer)),
+        State::Unknown(doubt) => Decision::Unsettled { since: doubt.since, parked: doubt.parked },
+        _ => Decision::Done,
+    };
+    Step::put(next, decision)
+}
+
+/// My own reserve, whose acknowledgement was lost: granted, not busy. But not after the lease's end by any clock: an
+/// acknowledgement that comes too late grants nothing.
+fn is_own_grant(record: &Record, token: Token, now: Now) -> bool {
+    record.grant.is_some_and(|grant| grant.token == token && !now.may_be_past(grant.lease_until))
+}
+
+/// Past retention by every clock, and what follows it is a new key.
 fn counts_as_absent(record: &Record, now: Now) -> bool {
-    match (&record.state, record.terms.after_retention) {
+    let end = match (&record.state, record.terms.after_retention) {
         (State::Expired | State::FailedRetryable, _) | (State::Completed(_), AfterRetention::Fresh) => {
-            record.is_past_retention(now)
+            record.expires_at
         }
-        (State::Completed(_), AfterRetention::Gone { tombstone, .. }) => {
-            record.expires_at.is_some_and(|end| now.at >= end.plus(tombstone))
-        }
-        (State::Pending { .. } | State::InProgress | State::Unknown(_), _) => false,
-    }
+        (State::Completed(_), AfterRetention::Gone { .. }) => tombstone_end(record),
+        (State::Pending { .. } | State::InProgress | State::Unknown(_), _) => None,
+    };
+    end.is_some_and(|end| now.is_surely_past(end))
 }
 
 /// A tombstone, or a row that the reaper has not yet made one.
@@ -207,39 +210,25 @@ fn gone(record: &Record, now: Now) -> Option<Decision> {
 // ---- A worker takes --------------------------------------------------------------------------------------------------
 
 fn take(record: &Record, take: &Take, now: Now) -> Step {
+    let run = |record: Record| execute(record, take.token, take.lease, take.attempt_deadline, now);
     match &record.state {
-        State::Pending { .. } if is_overdue(record, now) => {
-            Step { decision: Decision::Nothing, ..give_up_waiting(record, now) }
+        State::Pending { .. } if record.is_past_retention(now) => {
+            Step::put(give_up_waiting(record, now), Decision::Nothing)
         }
-        State::Pending { run_after } if now.at >= *run_after => {
-            execute(record.clone(), take.token, take.lease, take.attempt_deadline, now)
+        State::Pending { run_after } if now.at >= *run_after => run(record.clone()),
+        State::InProgress if is_own_grant(record, take.token, now) => {
+            Step::keep(Decision::Execute(Lease::of(record)))
         }
-        State::InProgress if record.is_lapsed(now) && record.terms.crash == CrashPolicy::Resume => {
-            execute(record.clone(), take.token, take.lease, take.attempt_deadline, now).noting(Notice::Zombie)
+        // Without its request nobody but the client can go on.
+        State::InProgress
+            if record.is_lapsed(now)
+                && record.terms.crash == CrashPolicy::Resume
+                && record.request.is_some() =>
+        {
+            run(Record { unaccounted: true, ..record.clone() }).noting(Notice::Zombie)
         }
         _ => Step::keep(Decision::Nothing),
     }
-}
-
-/// Deferred work whose time ran out before anybody could run it. Its stored 408 says that nothing was executed, so it
-/// is only given where that is established: an attempt that lapsed and was queued again is in doubt instead.
-fn give_up_waiting(record: &Record, now: Now) -> Step {
-    let established = record.attempts == 0 || record.settled_at.is_some();
-    if !established {
-        let next =
-            enter_unknown(record, Reason::new("waited_too_long", "queued again after a lapsed lease"), now);
-        let decision = match &next.state {
-            State::Completed(answer) => Decision::Replay(Arc::clone(answer)),
-            _ => Decision::Unsettled { since: now.at, parked: false },
-        };
-        return Step::put(next, decision);
-    }
-    let answer = Arc::new(problem::not_started());
-    Step::put(completed(record, Arc::clone(&answer), now), Decision::Replay(answer))
-}
-
-fn is_overdue(record: &Record, now: Now) -> bool {
-    matches!(record.state, State::Pending { .. }) && record.is_past_retention(now)
 }
 
 // ---- A holder speaks -------------------------------------------------------------------------------------------------
@@ -258,44 +247,44 @@ fn complete(record: &Record, holder: &Holder, answer: &Arc<Answer>, now: Now) ->
         return Step::fenced(record);
     }
     let mine = record.is_held_by(holder);
+    let settle = || Step::put(completed(record, Arc::clone(answer), now), Decision::Done);
     match &record.state {
+        State::InProgress if mine => complete_mine(record, answer, now),
+        State::Unknown(_) if mine => settle(),
         // Known twice is known once; but what was recorded stands, and the holder is shown it.
         State::Completed(kept) if mine && kept == answer => Step::keep(Decision::Done),
-        State::Completed(kept) => {
-            let step = Step::fenced(record);
-            if !mine && answer.is_success() && kept.is_success() {
-                step.noting(Notice::SecondEffect)
-            } else if kept.is_success() != answer.is_success() {
-                step.noting(Notice::Contradiction)
-            } else {
-                step
-            }
+        State::Completed(kept) if !mine && answer.is_success() && kept.is_success() => {
+            Step::fenced(record).noting(Notice::SecondEffect)
         }
-        State::InProgress if mine => {
-            let step = Step::put(completed(record, Arc::clone(answer), now), Decision::Done);
-            match &record.evidence {
-                Some(evidence) if evidence.answer.is_success() != answer.is_success() => {
-                    step.noting(Notice::Contradiction)
-                }
-                _ => step,
-            }
+        State::Completed(kept) if kept.is_success() != answer.is_success() => {
+            Step::fenced(record).noting(Notice::Contradiction)
         }
         // A newer grant is running. The older effect is kept, and applied if the newer attempt ends without one.
         State::InProgress => {
-            let next = with_evidence(record, "late holder", answer, now);
-            Step { next: next.next, notices: vec![Notice::EffectUnderOlderGrant], ..Step::fenced(record) }
+            let kept = with_evidence(record, "late holder", answer, now);
+            Step { next: kept.next, ..Step::fenced(record) }.noting(Notice::EffectUnderOlderGrant)
         }
-        State::Unknown(_) if mine => Step::put(completed(record, Arc::clone(answer), now), Decision::Done),
         // Judged not to have happened, or queued again: yet it happened. Nothing runs, so nothing can run twice.
-        State::Unknown(_) | State::FailedRetryable => {
-            Step::put(completed(record, Arc::clone(answer), now), Decision::Done)
-                .noting(Notice::WronglyReleased)
+        State::Unknown(_) | State::FailedRetryable => settle().noting(Notice::WronglyReleased),
+        State::Pending { .. } if record.attempts > 0 => settle().noting(Notice::WronglyReleased),
+        State::Expired if answer.is_success() => Step::fenced(record).noting(Notice::EffectAtTombstone),
+        State::Pending { .. } | State::Completed(_) | State::Expired => Step::fenced(record),
+    }
+}
+
+/// The holder has the original bytes, so they win over an account by others; unless it was refused where an effect of this
+/// life is proved. Then its client must not be told that nothing happened.
+fn complete_mine(record: &Record, answer: &Arc<Answer>, now: Now) -> Step {
+    match &record.evidence {
+        Some(evidence) if evidence.answer.is_success() && !answer.is_success() => {
+            let next = completed(record, Arc::clone(&evidence.answer), now);
+            Step::put(next.clone(), Decision::Fenced(Some(Box::new(next)))).noting(Notice::Contradiction)
         }
-        State::Pending { .. } if record.attempts > 0 => {
+        Some(evidence) if evidence.answer.is_success() != answer.is_success() => {
             Step::put(completed(record, Arc::clone(answer), now), Decision::Done)
-                .noting(Notice::WronglyReleased)
+                .noting(Notice::Contradiction)
         }
-        State::Pending { .. } | State::Expired => Step::fenced(record),
+        _ => Step::put(completed(record, Arc::clone(answer), now), Decision::Done),
     }
 }
 
@@ -303,11 +292,20 @@ fn release(record: &Record, holder: &Holder, reason: &Reason, backoff: Duration,
     match &record.state {
         _ if !record.is_held_by(holder) => Step::fenced(record),
         State::InProgress | State::Unknown(_) => {
-            Step::put(back_out(record, reason, backoff, now), Decision::Done)
+            released(back_out(record, reason, backoff, Account::OfThisAttempt, now))
         }
         State::FailedRetryable => Step::keep(Decision::Done),
         State::Pending { .. } | State::Completed(_) | State::Expired => Step::fenced(record),
     }
+}
+
+/// A release that did not lead where the holder says: it answers from the row.
+fn released(next: Record) -> Step {
+    let decision = match &next.state {
+        State::FailedRetryable | State::Pending { .. } => Decision::Done,
+        _ => Decision::Fenced(Some(Box::new(next.clone()))),
+    };
+    Step::put(next, decision)
 }
 
 fn doubt(record: &Record, holder: &Holder, reason: &Reason, now: Now) -> Step {
@@ -315,6 +313,9 @@ fn doubt(record: &Record, holder: &Holder, reason: &Reason, now: Now) -> Step {
         _ if !record.is_held_by(holder) => Step::fenced(record),
         State::InProgress => {
             let mut next = enter_unknown(record, reason.clone(), now);
+            if let State::Completed(_) = &next.state {
+                return Step::put(next.clone(), Decision::Fenced(Some(Box::new(next))));
+            }
             // The holder sends nothing more: its lease ends here, and the horizon is counted from now.
             if let Some(grant) = &mut next.grant {
                 grant.lease_until = grant.lease_until.min(now.at.plus(now.error));
@@ -345,27 +346,21 @@ fn renew(record: &Record, holder: &Holder, lease: Duration, now: Now) -> Step {
 ///
 /// Always a conflicting write, never only a read: where my write may still land, the row it would land on is inserted
 /// or its version raised, so that it cannot.
-fn clean_up(record: Option<&Record>, arrival: &Arrival, over: Option<Version>, now: Now) -> Step {
+fn clean_up(record: Option<&Record>, reserve: &Reserve, over: Option<Version>, now: Now) -> Step {
     let reason =
         Reason::new("reserve_in_doubt", "the store did not say whether the reserve was written; nothing ran");
     let Some(record) = record else {
-        let Next::Put(mut next) = begin(None, arrival, now).next else {
-            return Step::keep(Decision::Nothing);
+        return match reserve {
+            Reserve::Arrival(arrival) => Step::put(refused_reserve(arrival, reason, now), Decision::Done),
+            // A take is a swap; with no row there is nothing that it could land on.
+            Reserve::Take(_) => Step::keep(Decision::Nothing),
         };
-        next.grant = Some(Grant { token: arrival.token, lease_until: now.at, attempt_deadline: now.at });
-        next.state = State::FailedRetryable;
-        next.attempts = 0;
-        next.last_run_at = None;
-        next.last_error = Some(reason);
-        next.settled_at = Some(now.at);
-        next.expires_at = Some(retention_end(&next, now));
-        return Step { next: Next::Put(next), decision: Decision::Done, notices: Vec::new() };
     };
-    let mine = record.grant.is_some_and(|grant| grant.token == arrival.token);
+    let mine = record.grant.is_some_and(|grant| grant.token == reserve.token());
     match &record.state {
         // Swept meanwhile or not: nothing ran under my token, and nobody else can know that.
         State::InProgress | State::Unknown(_) if mine => {
-            Step::put(back_out(record, &reason, Duration::ZERO, now), Decision::Done)
+            Step::put(back_out(record, &reason, Duration::ZERO, Account::OfThisAttempt, now), Decision::Done)
         }
         // My swap was conditioned on this very version and may still land: raise it.
         _ if !mine && over == Some(record.version) => Step::put(touched(record, now), Decision::Done),
@@ -379,18 +374,29 @@ fn sweep(record: &Record, now: Now) -> Step {
     if !record.is_lapsed(now) {
         return Step::keep(Decision::Nothing);
     }
-    let past_retention = now.is_surely_past(lease_end(record).plus(record.terms.retention));
-    let waits_too_long = now.at >= record.created_at.plus(record.terms.retention);
+    let nobody_came_back = now.is_surely_past(lease_end(record).plus(record.terms.retention));
+    let may_be_queued = record.request.is_some() && !is_given_up(record, now);
     match record.terms.crash {
         CrashPolicy::Resume => Step::keep(Decision::Nothing),
-        CrashPolicy::Restart if record.request.is_some() && !waits_too_long => {
-            Step::put(wait_for_worker(record.clone(), now.at, now), Decision::Done).noting(Notice::Zombie)
+        CrashPolicy::Restart if record.evidence.is_none() && may_be_queued => {
+            let unaccounted = Record { unaccounted: true, ..record.clone() };
+            Step::put(queued(&unaccounted, now.at, rows::waiting_end(record), now), Decision::Done)
+                .noting(Notice::Zombie)
         }
-        CrashPolicy::Restart if record.request.is_none() && !past_retention => Step::keep(Decision::Nothing),
+        CrashPolicy::Restart
+            if record.request.is_none() && record.evidence.is_none() && !nobody_came_back =>
+        {
+            Step::keep(Decision::Nothing)
+        }
         CrashPolicy::Reconcile | CrashPolicy::Restart => {
             Step::put(enter_unknown(record, lapsed(), now), Decision::Done).noting(Notice::Zombie)
         }
     }
+}
+
+/// Its time in the queue would be over before it began.
+fn is_given_up(record: &Record, now: Now) -> bool {
+    now.at >= rows::waiting_end(record)
 }
 
 fn reap(record: &Record, grace: Duration, now: Now) -> Step {
@@ -401,7 +407,7 @@ fn reap(record: &Record, grace: Duration, now: Now) -> Step {
         return Step::keep(Decision::Nothing);
     }
     match (&record.state, record.terms.after_retention) {
-        (State::Pending { .. }, _) => Step { decision: Decision::Done, ..give_up_waiting(record, now) },
+        (State::Pending { .. }, _) => Step::put(give_up_waiting(record, now), Decision::Done),
         (State::Completed(_), AfterRetention::Gone { tombstone, .. }) => {
             Step::put(buried(record, end.plus(tombstone), now), Decision::Done)
         }
@@ -485,31 +491,66 @@ fn did_not_happen(
     otherwise: &Retry,
     now: Now,
 ) -> Step {
-    match &record.state {
-        State::Unknown(_) if holds(grounds, record) => {
+    match (&record.state, grounds) {
+        (State::Unknown(_), _) if holds(grounds, record) => {
             let reason = Reason::new("did_not_happen", format!("says {}", verdict.source));
-            Step::put(back_out(record, &reason, backoff, now), Decision::Done)
+            let account = match grounds {
+                Grounds::Probe { .. } | Grounds::Operator { .. } => Account::OfTheLife,
+                Grounds::Final { .. } => Account::OfThisAttempt,
+            };
+            Step::put(back_out(record, &reason, backoff, account, now), Decision::Done)
         }
-        State::Unknown(_) => not_known(record, otherwise, now).noting(Notice::NegativeDropped),
-        State::Completed(kept) if kept.is_success() => {
+        // Asked about this attempt, but too early: one question more.
+        (State::Unknown(_), Grounds::Probe { .. }) if names(grounds, record) => {
+            not_known(record, otherwise, now).noting(Notice::NegativeDropped)
+        }
+        // About an older question: nothing was learnt.
+        (State::Unknown(_), Grounds::Probe { .. }) => {
+            Step::keep(Decision::Nothing).noting(Notice::NegativeDropped)
+        }
+        (State::Unknown(_), Grounds::Final { .. }) => ask_soon(record, now).noting(Notice::NegativeDropped),
+        (_, Grounds::Operator { version }) if record.version != *version => {
+            Step::keep(Decision::Refused(Refusal::Changed))
+        }
+        (State::Completed(kept), _) if kept.is_success() => {
             Step::keep(Decision::Nothing).noting(Notice::Contradiction)
         }
-        State::Completed(_) => Step::keep(Decision::Nothing).noting(Notice::AfterTheFact),
-        State::Pending { .. } | State::InProgress | State::FailedRetryable | State::Expired => {
-            Step::keep(Decision::Nothing)
+        (State::Completed(_), _) => Step::keep(Decision::Nothing).noting(Notice::AfterTheFact),
+        _ => Step::keep(Decision::Nothing),
+    }
+}
+
+/// A negative event that proves nothing wakes the probe; it is no question, and a row that is due anyway stays untouched, so
+/// that a probe under way keeps naming it.
+fn ask_soon(record: &Record, now: Now) -> Step {
+    match &record.state {
+        State::Unknown(doubt) if !doubt.parked && doubt.reconcile_after > now.at => {
+            let mut next = touched(record, now);
+            next.state = State::Unknown(Doubt { reconcile_after: now.at, ..*doubt });
+            Step::put(next, Decision::Done)
         }
+        _ => Step::keep(Decision::Nothing),
     }
 }
 
 /// Whether a negative verdict is about this very attempt, and came too late for the effect still to come.
 fn holds(grounds: &Grounds, record: &Record) -> bool {
-    match grounds {
-        Grounds::Probe { token, version, asked } => {
-            let named = record.version == *version && record.grant.is_some_and(|grant| grant.token == *token);
-            let late_enough = |horizon| asked.is_surely_past(lease_end(record).plus(horizon));
-            named && record.terms.horizon.is_some_and(late_enough)
+    let late_enough = match grounds {
+        Grounds::Probe { asked, .. } => {
+            record.terms.horizon.is_some_and(|horizon| asked.is_surely_past(lease_end(record).plus(horizon)))
         }
-        Grounds::Final { fence } => record.fence == *fence,
+        Grounds::Final { .. } | Grounds::Operator { .. } => true,
+    };
+    names(grounds, record) && late_enough
+}
+
+fn names(grounds: &Grounds, record: &Record) -> bool {
+    match grounds {
+        Grounds::Probe { token, version, .. } => {
+            record.version == *version && record.grant.is_some_and(|grant| grant.token == *token)
+        }
+        // Speaks of one attempt only, so it cannot settle a life with others that nobody has accounted for.
+        Grounds::Final { fence } => record.fence == *fence && !record.unaccounted,
         Grounds::Operator { version } => record.version == *version,
     }
 }
@@ -524,150 +565,4 @@ fn not_known(record: &Record, retry: &Retry, now: Now) -> Step {
     next.state = State::Unknown(Doubt { reconcile_after: retry.at, tries, parked, ..*doubt });
     let step = Step::put(next, Decision::Done);
     if parked && !doubt.parked { step.noting(Notice::Parked) } else { step }
-}
-
-// ---- Rows ------------------------------------------------------------------------------------------------------------
-
-/// The same row, one version on.
-fn touched(record: &Record, now: Now) -> Record {
-    let mut next = record.clone();
-    next.version = Version::next(Some(record.version), now.at);
-    next
-}
-
-/// A new grant over an existing row of the same life.
-fn execute(mut next: Record, token: Token, lease: Duration, attempt_deadline: Duration, now: Now) -> Step {
-    next.version = Version::next(Some(next.version), now.at);
-    next.fence = Fence::next(Some(next.fence), now.at);
-    Step::execute(granted(next, token, lease, attempt_deadline, now))
-}
-
-/// Puts a grant into a row whose version and fence are already new. The lease counts from `now`, which the caller
-/// sampled before it submitted the write.
-fn granted(mut next: Record, token: Token, lease: Duration, attempt_deadline: Duration, now: Now) -> Record {
-    let attempt_deadline = now.at.plus(attempt_deadline);
-    let lease_until = now.at.plus(lease).min(attempt_deadline);
-    next.state = State::InProgress;
-    next.grant = Some(Grant { token, lease_until, attempt_deadline });
-    next.attempts = next.attempts.saturating_add(1);
-    next.last_run_at = Some(now.at);
-    next.settled_at = None;
-    next.expires_at = None;
-    next
-}
-
-fn wait_for_worker(mut next: Record, run_after: Timestamp, now: Now) -> Record {
-    next.version = Version::next(Some(next.version), now.at);
-    waiting(next, run_after)
-}
-
-/// In the queue. Its limit runs from the life's beginning, however often it is queued again.
-fn waiting(mut next: Record, run_after: Timestamp) -> Record {
-    next.expires_at = Some(next.created_at.plus(next.terms.retention));
-    next.execution = Execution::Deferred;
-    next.state = State::Pending { run_after };
-    next
-}
-
-fn completed(record: &Record, answer: Arc<Answer>, now: Now) -> Record {
-    let mut next = settled(record, State::Completed(answer), now);
-    next.evidence = None;
-    next.request = None;
-    next.recovery = None;
-    next
-}
-
-fn settled(record: &Record, state: State, now: Now) -> Record {
-    let mut next = touched(record, now);
-    next.state = state;
-    next.settled_at = Some(now.at);
-    next.expires_at = Some(retention_end(record, now));
-    next
-}
-
-/// Established: no effect by this attempt. If an effect of this life is proved all the same, that settles it.
-fn back_out(record: &Record, reason: &Reason, backoff: Duration, now: Now) -> Record {
-    if let Some(evidence) = &record.evidence {
-        return completed(record, Arc::clone(&evidence.answer), now);
-    }
-    let mut next = match record.execution {
-        Execution::Inline => settled(record, State::FailedRetryable, now),
-        // Nobody else will run it again.
-        Execution::Deferred => {
-            let next = settled(record, State::FailedRetryable, now);
-            waiting(next, now.at.plus(backoff))
-        }
-    };
-    next.last_error = Some(reason.clone());
-    next
-}
-
-/// `unknown`, and then the evidence: what is already proved need not be asked.
-fn enter_unknown(record: &Record, reason: Reason, now: Now) -> Record {
-    if let Some(evidence) = &record.evidence {
-        return completed(record, Arc::clone(&evidence.answer), now);
-    }
-    let mut next = touched(record, now);
-    next.state = State::Unknown(Doubt { since: now.at, reconcile_after: now.at, tries: 0, parked: false });
-    next.last_error = Some(reason);
-    next.settled_at = None;
-    next.expires_at = None;
-    next
-}
-
-/// Keeps a *happened* for later. The first account stands, unless a success follows a failure: money that moved weighs
-/// more.
-fn with_evidence(record: &Record, source: &str, answer: &Arc<Answer>, now: Now) -> Step {
-    let keep_first =
-        record.evidence.as_ref().is_some_and(|kept| kept.answer.is_success() || !answer.is_success());
-    if keep_first {
-        return Step::keep(Decision::Done);
-    }
-    let mut next = touched(record, now);
-    next.evidence = Some(Evidence { at: now.at, source: source.into(), answer: Arc::clone(answer) });
-    Step::put(next, Decision::Done).noting(Notice::EvidenceKept)
-}
-
-/// A tombstone keeps identity, fence and version, and nothing of the contents.
-fn buried(record: &Record, until: Timestamp, now: Now) -> Record {
-    let mut next = touched(record, now);
-    next.state = State::Expired;
-    next.evidence = None;
-    next.request = None;
-    next.recovery = None;
-    next.expires_at = Some(until);
-    next
-}
-
-fn retention_end(record: &Record, now: Now) -> Timestamp {
-    match record.terms.retention_from {
-        RetentionFrom::Settlement => now.at.plus(record.terms.retention),
-        RetentionFrom::Creation => record.created_at.plus(record.terms.retention),
-    }
-}
-
-fn tombstone_end(record: &Record) -> Option<Timestamp> {
-    match (&record.state, record.terms.after_retention) {
-        (State::Completed(_), AfterRetention::Gone { tombstone, .. }) => {
-            record.expires_at.map(|end| end.plus(tombstone))
-        }
-        _ => record.expires_at,
-    }
-}
-
-/// A forgotten key of a `fresh` route is gone too, until every cache has dropped it.
-const fn gone_status(record: &Record) -> GoneStatus {
-    match record.terms.after_retention {
-        AfterRetention::Fresh => GoneStatus::Gone,
-        AfterRetention::Gone { status, .. } => status,
-    }
-}
-
-/// A row in progress always carries a grant; one that does not has no lease to wait for.
-fn lease_end(record: &Record) -> Timestamp {
-    record.grant.map_or(record.created_at, |grant| grant.lease_until)
-}
-
-fn lapsed() -> Reason {
-    Reason::new("lapsed", "the holder's lease ended before it settled; it may have acted")
 }

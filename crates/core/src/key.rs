@@ -99,8 +99,10 @@ fn bare(line: &[u8]) -> Result<String, KeyError> {
 
 fn check(value: &str, policy: &KeyPolicy) -> Result<(), KeyError> {
     let chars = value.len();
-    if chars < policy.chars_min {
-        return Err(KeyError::TooShort { chars, min: policy.chars_min });
+    // No policy can make nothing a key.
+    let min = policy.chars_min.max(1);
+    if chars < min {
+        return Err(KeyError::TooShort { chars, min });
     }
     if chars > policy.chars_max {
         return Err(KeyError::TooLong { chars, max: policy.chars_max });

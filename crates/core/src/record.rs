@@ -45,6 +45,9 @@ pub struct Record {
     pub grant: Option<Grant>,
     /// How often a lease was granted in this life.
     pub attempts: u32,
+    /// An earlier attempt of this life lapsed and was followed by another without an account of what it did (`resume`,
+    /// `restart`). Until somebody accounts for the whole life, no release of a later attempt means "no effect".
+    pub unaccounted: bool,
     /// Why the last attempt did not complete.
     pub last_error: Option<Reason>,
     /// A verdict that came before it could be applied.
@@ -61,7 +64,7 @@ pub struct Record {
     pub last_run_at: Option<Timestamp>,
     /// When the state last became `completed` or `failed_retryable`.
     pub settled_at: Option<Timestamp>,
-    /// When a settled record, a tombstone or a waiting request ends.
+    /// When a settled record or a tombstone ends; of deferred work, until it is settled: when it is given up.
     pub expires_at: Option<Timestamp>,
 }
 
@@ -79,7 +82,7 @@ impl Record {
             && self.grant.is_none_or(|grant| now.is_surely_past(grant.lease_until))
     }
 
-    /// Its retention, or the tombstone's own lifetime, is over. `in_progress` and `unknown` have none.
+    /// Its retention, or the tombstone's own lifetime, is over. Asked of settled, waiting and buried rows only.
     #[must_use]
     pub fn is_past_retention(&self, now: Now) -> bool {
         self.expires_at.is_some_and(|end| now.at >= end)
@@ -90,10 +93,27 @@ impl Record {
     pub fn due_at(&self) -> Option<Timestamp> {
         match &self.state {
             State::Pending { run_after } => Some(*run_after),
-            State::InProgress => self.grant.map(|grant| grant.lease_until),
+            State::InProgress => self.lapse_due_at(),
             State::Unknown(doubt) if doubt.parked => None,
             State::Unknown(doubt) => Some(doubt.reconcile_after),
             State::Completed(_) | State::FailedRetryable | State::Expired => self.expires_at,
+        }
+    }
+}
+
+impl Record {
+    /// When somebody can do something about a lapsed lease: not before it is worth looking, or rows that can only wait
+    /// would stand in front of those that cannot.
+    fn lapse_due_at(&self) -> Option<Timestamp> {
+        let lease_until = self.grant?.lease_until;
+        match (self.terms.crash, self.request.is_some()) {
+            (CrashPolicy::Reconcile, _) | (CrashPolicy::Restart | CrashPolicy::Resume, true) => {
+                Some(lease_until)
+            }
+            // Waits for its client; `unknown` past retention.
+            (CrashPolicy::Restart, false) => Some(lease_until.plus(self.terms.retention)),
+            // Waits for its client.
+            (CrashPolicy::Resume, false) => None,
         }
     }
 }

@@ -102,6 +102,14 @@ fn lengths_are_of_the_key_not_of_its_spelling() {
     assert_eq!(read(Profile::Payments, &[long(15).as_bytes()]), "!TooShort");
 }
 
+/// What a store could not read back is no key, whatever a policy says.
+#[test]
+fn nothing_is_no_key() {
+    let policy = KeyPolicy { chars_min: 0, ..Profile::Ietf.policy().key };
+    assert_eq!(outcome(Key::read(&[b"\"\""], &policy)), "!TooShort");
+    assert_eq!(Key::from_text(""), Err(KeyError::Empty));
+}
+
 #[test]
 fn forms() {
     let policy = |form| KeyPolicy { form, ..Profile::Ietf.policy().key };

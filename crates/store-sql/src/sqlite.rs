@@ -14,22 +14,25 @@ use oncegate_core::record::Record;
 use oncegate_core::time::Timestamp;
 use oncegate_store::clock::Clock;
 use oncegate_store::{
-    Capability, Counts, Cursor, Due, Durability, Effect, Filter, Outcome, Page, Result, Sharing, Store, Write,
+    Capability, Counts, Cursor, Due, Durability, Effect, Filter, Outcome, Page, Result, Scan, Sharing, Store,
+    Write,
 };
 
 mod browse;
 mod checkpoint;
 mod connection;
 mod error;
+mod file;
 mod migrate;
+mod places;
 mod row;
 mod statements;
-mod sync;
 #[cfg(test)]
 mod tests;
 mod thread;
 mod writer;
 
+use error::store_error;
 use row::EncodedWrite;
 use thread::ConnectionThread;
 use writer::Writer;
@@ -74,6 +77,7 @@ impl SqliteOptions {
             writer: Writer::start(&self)?,
             rows: ConnectionThread::start("rows", connection::for_reading(&self)?)?,
             scans: ConnectionThread::start("scans", connection::for_reading(&self)?)?,
+            pages: ConnectionThread::start("pages", connection::for_reading(&self)?)?,
             clock: self.clock,
         })
     }
@@ -85,8 +89,10 @@ pub struct SqliteStore {
     writer: Writer,
     /// Reads by id, which somebody waits for.
     rows: ConnectionThread,
-    /// Scans and pages, which may take longer.
+    /// Workers' scans.
     scans: ConnectionThread,
+    /// Pages and counts for people, which may take longer.
+    pages: ConnectionThread,
     clock: Clock,
 }
 
@@ -111,15 +117,20 @@ impl Store for SqliteStore {
         self.writer.apply(batch, self.clock.now()).await
     }
 
-    async fn read(&self, ids: &[RecordId]) -> Result<Vec<Option<Record>>> {
+    async fn read(&self, ids: &[RecordId]) -> Result<Vec<Result<Option<Record>>>> {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
         let ids = ids.to_vec();
-        self.rows.run("read", Effect::None, move |connection| statements::read(connection, &ids)).await
+        let read = move |connection: &mut _| statements::read(connection, &ids);
+        let found = self.rows.run("read", Effect::None, read).await?;
+        let row = |row: std::result::Result<_, _>| {
+            row.map_err(|failure| store_error(failure, "read", Effect::None))
+        };
+        Ok(found.into_iter().map(row).collect())
     }
 
-    async fn due(&self, what: Due, now: Timestamp, limit: usize) -> Result<Vec<Record>> {
+    async fn due(&self, what: Due, now: Timestamp, limit: usize) -> Result<Scan> {
         self.scans
             .run("due", Effect::None, move |connection| statements::due(connection, what, now, limit))
             .await
@@ -128,11 +139,11 @@ impl Store for SqliteStore {
     async fn browse(&self, filter: &Filter, after: Option<&Cursor>, limit: usize) -> Result<Page> {
         let (filter, after) = (filter.clone(), after.cloned());
         let job = move |connection: &mut _| browse::page(connection, &filter, after.as_ref(), limit);
-        self.scans.run("browse", Effect::None, job).await
+        self.pages.run("browse", Effect::None, job).await
     }
 
     async fn counts(&self) -> Result<Counts> {
-        self.scans.run("counts", Effect::None, |connection| browse::counts(connection)).await
+        self.pages.run("counts", Effect::None, |connection| browse::counts(connection)).await
     }
 
     async fn clock(&self) -> Result<Timestamp> {

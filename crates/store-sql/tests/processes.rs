@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use libtest_mimic::{Arguments, Failed, Trial};
 use oncegate_conformance::samples::{FAR_AHEAD, LONG_AGO, answer, id, moved_to, reserved, token};
 use oncegate_core::record::{Record, State, StateKind};
+use oncegate_store::drive::read_one;
 use oncegate_store::{Outcome, Store, Write};
 use oncegate_store_sql::SqliteStore;
 
@@ -126,7 +127,7 @@ fn check_round(file: &Path, round: u64, last: u64) -> bool {
     let store = SqliteStore::open(file).unwrap();
     let read = |n: u64| -> Vec<Option<Record>> {
         let ids: Vec<_> = (0..ROWS_A_BATCH).map(|row| id(&key(round, n, row))).collect();
-        block_on(store.read(&ids)).unwrap()
+        block_on(store.read(&ids)).unwrap().into_iter().map(Result::unwrap).collect()
     };
     let expected = |n: u64, is_settled: bool| -> Vec<Option<Record>> {
         let rows = (0..ROWS_A_BATCH).map(|row| first(round, n, row));
@@ -162,6 +163,7 @@ fn race(store: &SqliteStore, number: u64) {
             match outcome {
                 Outcome::Applied => say(&key.to_string()),
                 Outcome::Refused { current } => assert_ne!(current.unwrap().life, row.life),
+                Outcome::Unreadable { problem } => panic!("{problem}"),
             }
         }
     }
@@ -188,7 +190,7 @@ fn two_processes() {
     assert_eq!(winners.len() as u64, RACED_KEYS, "every key was granted");
     let store = SqliteStore::open(&file).unwrap();
     for (key, number) in winners {
-        let row = block_on(store.read(&[id(&format!("raced-{key}"))])).unwrap().pop().flatten().unwrap();
+        let row = block_on(read_one(&store, id(&format!("raced-{key}")))).unwrap().unwrap();
         assert_eq!(row.life, token(number), "key {key}: the row is its winner's");
     }
 }

@@ -12,7 +12,7 @@ use oncegate_core::time::Timestamp;
 use tokio::sync::Semaphore;
 
 use crate::error::{Effect, Kind, StoreError};
-use crate::query::{Counts, Cursor, Due, Filter, Page};
+use crate::query::{Counts, Cursor, Due, Filter, Page, Scan};
 use crate::write::{Outcome, Write};
 use crate::{Capability, Result, Store};
 
@@ -104,10 +104,10 @@ impl<S: Store> Faulty<S> {
 
     fn next_fault(&self) -> Fault {
         let mut plan = self.plan();
+        let fault = plan.faults.pop_front().unwrap_or(Fault::None);
         if plan.is_dead {
             return Fault::BeforeWrite;
         }
-        let fault = plan.faults.pop_front().unwrap_or(Fault::None);
         plan.is_dead = matches!(fault, Fault::CrashBefore | Fault::CrashAfter);
         fault
     }
@@ -154,12 +154,12 @@ impl<S: Store> Store for Faulty<S> {
         }
     }
 
-    async fn read(&self, ids: &[RecordId]) -> Result<Vec<Option<Record>>> {
+    async fn read(&self, ids: &[RecordId]) -> Result<Vec<Result<Option<Record>>>> {
         self.check_read("read")?;
         self.inner.read(ids).await
     }
 
-    async fn due(&self, what: Due, now: Timestamp, limit: usize) -> Result<Vec<Record>> {
+    async fn due(&self, what: Due, now: Timestamp, limit: usize) -> Result<Scan> {
         self.check_read("due")?;
         self.inner.due(what, now, limit).await
     }

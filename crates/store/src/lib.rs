@@ -23,7 +23,7 @@ use oncegate_core::record::Record;
 use oncegate_core::time::Timestamp;
 
 pub use error::{Effect, Kind, StoreError};
-pub use query::{Counts, Cursor, Due, Filter, Page};
+pub use query::{Counts, Cursor, Due, Filter, Page, Scan};
 pub use write::{Outcome, Write};
 
 /// What every verb of a store gives.
@@ -55,25 +55,23 @@ pub trait Store: Send + Sync + 'static {
     /// - Every field comes back as it was written. (`every_field_comes_back`)
     /// - Keys of different scopes never meet. (`scopes_never_meet`)
     /// - A batch may be empty, or large. (`batches_may_be_empty_or_large`)
+    ///
+    /// A row that cannot be read back (damaged, or of a newer release) refuses the writes that are about it, and no others:
+    /// see [`Outcome::Unreadable`].
     fn apply(&self, batch: &[Write]) -> impl Future<Output = Result<Vec<Outcome>>> + Send;
 
-    /// Reads rows by id; one place per id, in order.
+    /// Reads rows by id; one place per id, in order. A row that cannot be read is an error in its place, not of the others.
     ///
     /// # Contract
-    /// - A read after a write's outcome sees that write or a later one. (`reads_follow_writes`)
-    fn read(&self, ids: &[RecordId]) -> impl Future<Output = Result<Vec<Option<Record>>>> + Send;
+    /// - A read after a write's outcome sees that write or a later one, through any handle. (`reads_follow_writes`)
+    fn read(&self, ids: &[RecordId]) -> impl Future<Output = Result<Vec<Result<Option<Record>>>>> + Send;
 
-    /// Rows whose moment has come by `now`, the longest due first, at most `limit`.
+    /// Rows whose moment has come by `now`, the longest due first, at most `limit`; fewer if they are large.
     ///
     /// # Contract
     /// - Each kind finds exactly its rows, oldest first, up to the limit. (`due_finds_what_is_due`)
     /// - A parked record is never due. (`parked_is_never_due`)
-    fn due(
-        &self,
-        what: Due,
-        now: Timestamp,
-        limit: usize,
-    ) -> impl Future<Output = Result<Vec<Record>>> + Send;
+    fn due(&self, what: Due, now: Timestamp, limit: usize) -> impl Future<Output = Result<Scan>> + Send;
 
     /// Rows for people, newest first, a page at a time.
     ///
@@ -96,7 +94,7 @@ pub trait Store: Send + Sync + 'static {
     /// The store's clock, which all nodes go by.
     ///
     /// # Contract
-    /// - It never runs backwards, on any handle. (`the_clock_never_runs_backwards`)
+    /// - It goes on, and never runs backwards on any handle of this process. (`the_clock_never_runs_backwards`)
     fn clock(&self) -> impl Future<Output = Result<Timestamp>> + Send;
 }
 

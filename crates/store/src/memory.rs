@@ -12,7 +12,7 @@ use oncegate_core::time::Timestamp;
 
 use crate::clock::Clock;
 use crate::error::{Effect, Kind, StoreError};
-use crate::query::{Counts, Cursor, Due, Filter, Page};
+use crate::query::{Counts, Cursor, Due, Filter, Page, Scan};
 use crate::write::{Outcome, Write};
 use crate::{Capability, Durability, Result, Sharing, Store};
 
@@ -90,7 +90,8 @@ impl Model {
         rows.sort_by_key(|row| std::cmp::Reverse(row.seq));
         let next = (rows.len() > limit).then(|| rows.get(limit.wrapping_sub(1))).flatten();
         let next = next.map(|row| Cursor::new(row.seq.to_string()));
-        Ok(Page { records: rows.into_iter().take(limit).map(|row| row.record.clone()).collect(), next })
+        let records = rows.into_iter().take(limit).map(|row| row.record.clone()).collect();
+        Ok(Page { records, unreadable: 0, next })
     }
 
     /// How many rows are in each state.
@@ -170,13 +171,13 @@ impl Store for MemoryStore {
         Ok(batch.iter().map(|write| model.apply(write, now)).collect())
     }
 
-    async fn read(&self, ids: &[RecordId]) -> Result<Vec<Option<Record>>> {
+    async fn read(&self, ids: &[RecordId]) -> Result<Vec<Result<Option<Record>>>> {
         let model = self.model();
-        Ok(ids.iter().map(|id| model.read(*id).cloned()).collect())
+        Ok(ids.iter().map(|id| Ok(model.read(*id).cloned())).collect())
     }
 
-    async fn due(&self, what: Due, now: Timestamp, limit: usize) -> Result<Vec<Record>> {
-        Ok(self.model().due(what, now, limit))
+    async fn due(&self, what: Due, now: Timestamp, limit: usize) -> Result<Scan> {
+        Ok(Scan { records: self.model().due(what, now, limit), unreadable: 0 })
     }
 
     async fn browse(&self, filter: &Filter, after: Option<&Cursor>, limit: usize) -> Result<Page> {

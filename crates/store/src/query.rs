@@ -1,6 +1,6 @@
 //! What can be asked of a store besides single rows.
 
-use oncegate_core::record::{Record, StateKind};
+use oncegate_core::record::{CrashPolicy, Record, StateKind};
 use oncegate_core::time::Timestamp;
 
 /// Which moment has come.
@@ -8,8 +8,10 @@ use oncegate_core::time::Timestamp;
 pub enum Due {
     /// `pending`, and its `run_after` has come.
     Pending,
-    /// `in_progress`, and its lease has ended.
+    /// `in_progress`, its lease has ended, and the sweeper can do something about it.
     Lapsed,
+    /// `in_progress` under `resume`, its lease has ended, and its request is kept: the completer can go on with it.
+    Resumable,
     /// `unknown`, not parked, and its `reconcile_after` has come.
     Doubted,
     /// `completed`, `failed_retryable`, `expired` or `pending`, and its `expires_at` has come.
@@ -18,15 +20,16 @@ pub enum Due {
 
 impl Due {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Pending, Self::Lapsed, Self::Doubted, Self::Expired];
+    pub const ALL: [Self; 5] = [Self::Pending, Self::Lapsed, Self::Resumable, Self::Doubted, Self::Expired];
 
     /// When `record` is due in this sense, if it ever is. Stores may index this any way they like, and must agree with it.
     #[must_use]
     pub fn moment(self, record: &Record) -> Option<Timestamp> {
+        let is_resumed = record.terms.crash == CrashPolicy::Resume;
         match (self, record.state.kind()) {
-            (Self::Pending, StateKind::Pending)
-            | (Self::Lapsed, StateKind::InProgress)
-            | (Self::Doubted, StateKind::Unknown) => record.due_at(),
+            (Self::Lapsed, StateKind::InProgress) if !is_resumed => record.due_at(),
+            (Self::Resumable, StateKind::InProgress) if is_resumed => record.due_at(),
+            (Self::Pending, StateKind::Pending) | (Self::Doubted, StateKind::Unknown) => record.due_at(),
             (
                 Self::Expired,
                 StateKind::Completed | StateKind::FailedRetryable | StateKind::Expired | StateKind::Pending,
@@ -34,6 +37,15 @@ impl Due {
             _ => None,
         }
     }
+}
+
+/// What a scan found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scan {
+    /// The rows.
+    pub records: Vec<Record>,
+    /// How many more there were that cannot be read. They hinder nobody, but somebody should look.
+    pub unreadable: usize,
 }
 
 /// Which rows to show. Empty: all.
@@ -78,6 +90,8 @@ impl Cursor {
 pub struct Page {
     /// The rows.
     pub records: Vec<Record>,
+    /// How many more there were that cannot be read.
+    pub unreadable: usize,
     /// Where the next page begins; `None`: there is none.
     pub next: Option<Cursor>,
 }

@@ -66,4 +66,9 @@ pub enum Outcome {
         /// The row as it is; `None` if there is none.
         current: Option<Box<Record>>,
     },
+    /// There is a row, and it cannot be read; nothing changed.
+    Unreadable {
+        /// What is wrong with it.
+        problem: String,
+    },
 }

@@ -18,7 +18,7 @@ use oncegate_core::scope::{Address, Operation, Scope};
 use oncegate_core::time::{Now, Timestamp, micros};
 use oncegate_store::Store;
 use oncegate_store::clock::Clock;
-use oncegate_store::drive::drive;
+use oncegate_store::drive::{drive, read_one};
 use oncegate_store_sql::SqliteStore;
 use oncegate_store_sql::sqlite::SqliteOptions;
 
@@ -179,7 +179,7 @@ impl Shop {
     /// Asks the provider about the key's present life, and settles the record by what it says.
     pub(super) async fn probe(&mut self, tenant: &str, key: &str) -> Result<String, Error> {
         let id = RecordId::of(&address(tenant, key)?);
-        let row = self.store.read(&[id]).await?.pop().flatten().ok_or("there is no such record")?;
+        let row = read_one(&*self.store, id).await?.ok_or("there is no such record")?;
         let Some(number) = self.provider.find(row.life) else { return Ok("not found".to_owned()) };
         let finding = Finding::Happened(charged(number));
         let verdict = Verdict { life: row.life, source: "probe".into(), reference: None, finding };
@@ -191,7 +191,7 @@ impl Shop {
     pub(super) async fn wake_the_dead(&mut self) -> Result<String, Error> {
         let (id, lease, answer) = self.dead.take().ok_or("nobody died")?;
         self.settle(id, Event::Complete { holder: lease.holder, answer }).await?;
-        let row = self.store.read(&[id]).await?.pop().flatten().ok_or("there is no such record")?;
+        let row = read_one(&*self.store, id).await?.ok_or("there is no such record")?;
         match &row.state {
             State::Completed(answer) => Ok(format!("recorded: {}", shown_answer(answer))),
             other => Ok(format!("not recorded: {}", other.kind())),

@@ -54,10 +54,10 @@ pub enum Event {
         /// How much, from now.
         lease: Duration,
     },
-    /// A reserve's own commit is in doubt and its 503 has left.
+    /// The commit of a reserve is in doubt, and it is decided that nothing will run under its token.
     CleanUp {
-        /// The arrival whose write is in doubt.
-        arrival: Arrival,
+        /// The reserve.
+        reserve: Reserve,
         /// The version that the write was conditioned on; `None` for an insert.
         over: Option<Version>,
     },
@@ -79,6 +79,26 @@ pub enum Event {
         /// How much longer than its retention a row is left alone.
         grace: Duration,
     },
+}
+
+/// A write that would have granted a lease, or accepted work.
+#[derive(Clone, Debug)]
+pub enum Reserve {
+    /// A client's.
+    Arrival(Box<Arrival>),
+    /// A worker's.
+    Take(Token),
+}
+
+impl Reserve {
+    /// The token that it carried.
+    #[must_use]
+    pub fn token(&self) -> Token {
+        match self {
+            Self::Arrival(arrival) => arrival.token,
+            Self::Take(token) => *token,
+        }
+    }
 }
 
 /// A client's request, as far as the rules care.

@@ -71,7 +71,8 @@ pub enum Decision {
         /// Never past the attempt's deadline.
         until: Timestamp,
     },
-    /// Not yours: this is the row (`None`: there is none). Answer from it, never with your own bytes.
+    /// Not yours, or not as you say: this is the row now (`None`: there is none). Answer from it, never with your own
+    /// bytes.
     Fenced(Option<Box<Record>>),
     /// An operator's act that the record's state does not allow.
     Refused(Refusal),
@@ -138,6 +139,8 @@ pub enum Notice {
     WronglyReleased,
     /// An effect was proved of an older grant while a newer one runs.
     EffectUnderOlderGrant,
+    /// An effect was proved of a life that is already buried.
+    EffectAtTombstone,
     /// Two attempts of one life have completed.
     SecondEffect,
     /// Two accounts of one outcome disagree.
@@ -158,7 +161,11 @@ impl Notice {
     pub const fn is_alarm(self) -> bool {
         matches!(
             self,
-            Self::WronglyReleased | Self::EffectUnderOlderGrant | Self::SecondEffect | Self::Contradiction
+            Self::WronglyReleased
+                | Self::EffectUnderOlderGrant
+                | Self::EffectAtTombstone
+                | Self::SecondEffect
+                | Self::Contradiction
         )
     }
 }

@@ -139,7 +139,8 @@ fn a_restart_nobody_comes_back_for_is_unknown_past_retention() {
 /// A resumed attempt gets the last recovery point, and the output that was kept with it.
 #[test]
 fn resume_continues_after_the_last_point() {
-    let first = Arrival { terms: terms(CrashPolicy::Resume), ..arrival(1) };
+    let request = deferred(1).request;
+    let first = Arrival { terms: terms(CrashPolicy::Resume), request, ..arrival(1) };
     let (row, lease) = granted(None, first, at(0));
     let row = row_after(Some(&row), &Event::Advance { holder: lease.holder, point: point() }, at(1));
     for event in [Event::Arrive(arrival(2)), take(2)] {

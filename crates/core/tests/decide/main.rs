@@ -7,4 +7,5 @@ mod details;
 mod page;
 mod samples;
 mod table;
+mod traces;
 mod walk;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncegate_core::decide::{
-    Arrival, Decision, Event, Finding, Grounds, Lease, Misuse, Next, Retry, Step, Take, Verdict, decide,
+    Arrival, Decision, Event, Finding, Grounds, Lease, Misuse, Next, Reserve, Retry, Step, Take, Verdict,
+    decide,
 };
 use oncegate_core::fingerprint::Fingerprint;
 use oncegate_core::identity::{Token, Version};
@@ -147,6 +148,10 @@ pub(crate) fn did_not_happen(life: Token, grounds: Grounds, now: Now) -> Event {
 
 pub(crate) fn not_known(life: Token, retry: Retry) -> Event {
     verdict(life, Finding::NotKnown(retry))
+}
+
+pub(crate) fn clean_up(arrival: Arrival, over: Option<Version>) -> Event {
+    Event::CleanUp { reserve: Reserve::Arrival(Box::new(arrival)), over }
 }
 
 /// Decides and returns the next row: the old one if it is kept, none if it is removed.

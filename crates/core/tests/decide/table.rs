@@ -234,7 +234,7 @@ pub(crate) const ROWS: &[Row] = &[
     Row {
         name: "clean up (my token, an insert in doubt)",
         first: inline,
-        event: |_| Event::CleanUp { arrival: arrival(1), over: None },
+        event: |_| clean_up(arrival(1), None),
         cells: [
             "Done → failed_retryable",
             "–",
@@ -249,7 +249,7 @@ pub(crate) const ROWS: &[Row] = &[
     Row {
         name: "clean up (my token, a swap over this version in doubt)",
         first: inline,
-        event: |s| Event::CleanUp { arrival: arrival(2), over: s.row.as_ref().map(|row| row.version) },
+        event: |s| clean_up(arrival(2), s.row.as_ref().map(|row| row.version)),
         cells: [
             "Done → failed_retryable",
             "Done → pending",
@@ -360,7 +360,7 @@ fn inline() -> Arrival {
 }
 
 fn resume() -> Arrival {
-    Arrival { terms: terms(CrashPolicy::Resume), ..arrival(1) }
+    Arrival { terms: terms(CrashPolicy::Resume), request: deferred(1).request, ..arrival(1) }
 }
 
 fn restart() -> Arrival {
@@ -500,16 +500,21 @@ fn every_write_raises_the_version_and_every_grant_the_fence() {
 /// What must be true of every row that `decide` writes.
 pub(crate) fn is_coherent(row: &Record) -> bool {
     let ends = row.expires_at.is_some();
+    let ends_if_deferred = ends == (row.execution == Execution::Deferred);
     match &row.state {
         State::Pending { .. } => ends && row.execution == Execution::Deferred,
-        State::InProgress => !ends && row.grant.is_some() && row.attempts > 0 && row.settled_at.is_none(),
+        State::InProgress => {
+            ends_if_deferred && row.grant.is_some() && row.attempts > 0 && row.settled_at.is_none()
+        }
         State::Completed(_) => {
-            ends && row.settled_at.is_some() && row.evidence.is_none() && row.request.is_none()
+            let keeps_only_the_answer =
+                row.evidence.is_none() && row.request.is_none() && row.recovery.is_none();
+            ends && row.settled_at.is_some() && keeps_only_the_answer && !row.unaccounted
         }
-        State::FailedRetryable => ends && row.settled_at.is_some(),
+        State::FailedRetryable => ends && row.settled_at.is_some() && !row.unaccounted,
         State::Unknown(_) => {
-            !ends && row.grant.is_some() && row.settled_at.is_none() && row.evidence.is_none()
+            ends_if_deferred && row.grant.is_some() && row.settled_at.is_none() && row.evidence.is_none()
         }
-        State::Expired => ends && row.request.is_none() && row.evidence.is_none(),
+        State::Expired => ends && row.request.is_none() && row.evidence.is_none() && row.recovery.is_none(),
     }
 }

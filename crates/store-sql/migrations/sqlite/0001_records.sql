@@ -31,6 +31,7 @@ CREATE TABLE record (
     lease_until         INTEGER,
     attempt_deadline    INTEGER,
     attempts            INTEGER NOT NULL,
+    unaccounted         INTEGER NOT NULL, -- 1: an earlier attempt lapsed, and nobody has accounted for it
     last_run_at         INTEGER,
     last_error          TEXT,
     settled_at          INTEGER,

@@ -1,5 +1,8 @@
 //! Pages and counts, for people.
 
+use oncegate_core::identity::RecordId;
+use oncegate_core::key::Key;
+use oncegate_core::scope::{Address, Scope};
 use oncegate_core::time::Timestamp;
 use oncegate_store::{Counts, Cursor, Filter, Page};
 use rusqlite::types::Value;
@@ -29,6 +32,17 @@ pub(super) fn page(
     if let Some(parked) = parked {
         conditions.add("coalesce(parked, 0) = ?", Value::Integer(i64::from(*parked)));
     }
+    // Scope and key are the id, and the id has an index.
+    if let (Some(scope), Some(key)) = (scope, key) {
+        match (Scope::from_stored(scope), Key::from_text(key)) {
+            (Ok(scope), Ok(key)) => {
+                let id = RecordId::of(&Address { scope, key });
+                conditions.add("id = ?", Value::Blob(id.as_bytes().to_vec()));
+            }
+            // What cannot be an address has no record.
+            _ => return Ok(Page { records: Vec::new(), unreadable: 0, next: None }),
+        }
+    }
     for (condition, text) in [("scope = ?", scope), ("key = ?", key), ("operation = ?", operation)] {
         if let Some(text) = text {
             conditions.add(condition, Value::Text(text.clone()));
@@ -47,17 +61,20 @@ pub(super) fn page(
     let sql = format!("{} {} ORDER BY record.seq DESC LIMIT {fetched}", *SELECT, conditions.sql());
     let mut statement = connection.prepare(&sql)?;
     let mut rows = statement.query(params_from_iter(conditions.values))?;
-    let mut records = Vec::new();
+    let mut page = Page { records: Vec::new(), unreadable: 0, next: None };
     let mut last = None;
     while let Some(row) = rows.next()? {
-        if records.len() == limit {
-            let next = last.map(|seq: i64| Cursor::new(seq.to_string()));
-            return Ok(Page { records, next });
+        if page.records.len() + page.unreadable == limit {
+            page.next = last.map(|seq: i64| Cursor::new(seq.to_string()));
+            break;
         }
-        records.push(decode(row)?);
+        match decode(row) {
+            Ok(record) => page.records.push(record),
+            Err(_) => page.unreadable += 1,
+        }
         last = Some(row.get("seq")?);
     }
-    Ok(Page { records, next: None })
+    Ok(page)
 }
 
 pub(super) const COUNT_STATES: &str = "SELECT state, count(*) FROM record GROUP BY state";

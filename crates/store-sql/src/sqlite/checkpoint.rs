@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use oncegate_store::{Effect, Kind, Result, StoreError};
 use rusqlite::Connection;
 
-use super::sync::sync;
+use super::file::sync;
 
 /// So much waiting in the log wakes the thread.
 const WAKE_BYTES: i64 = 16 << 20;

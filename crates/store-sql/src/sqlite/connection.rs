@@ -6,7 +6,7 @@ use oncegate_store::{Effect, Kind, Result, StoreError};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::SqliteOptions;
-use super::error::{Failure, store_error};
+use super::error::{CannotOpen, Failure, store_error};
 
 /// Pages that a connection may keep, in KiB.
 const CACHE_KIB: i64 = 64 * 1024;
@@ -42,7 +42,7 @@ pub(super) fn open(options: &SqliteOptions) -> std::result::Result<Connection, F
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(&options.path, flags)
-        .map_err(|error| format!("cannot open {}: {error}", options.path.display()))?;
+        .map_err(|error| CannotOpen { path: options.path.clone(), error })?;
     connection.busy_timeout(options.busy_timeout)?;
     connection.pragma_update(None, "synchronous", SYNCHRONOUS_FULL)?;
     connection.pragma_update(None, "cache_size", -CACHE_KIB)?;

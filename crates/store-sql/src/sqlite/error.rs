@@ -1,18 +1,42 @@
 //! SQLite's errors, as a store says them.
 
+use std::fmt;
+use std::path::PathBuf;
+
 use oncegate_core::codec::Malformed;
+use oncegate_core::key::KeyError;
+use oncegate_core::scope::ScopeError;
 use oncegate_store::{Effect, Kind, StoreError};
 use rusqlite::ErrorCode;
 
 /// What a statement can fail with, before it is known what that means for a batch.
 pub(super) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
+/// A file that cannot be opened, and which one it is.
+#[derive(Debug)]
+pub(super) struct CannotOpen {
+    pub(super) path: PathBuf,
+    pub(super) error: rusqlite::Error,
+}
+
+impl fmt::Display for CannotOpen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot open {}: {}", self.path.display(), self.error)
+    }
+}
+
+impl std::error::Error for CannotOpen {}
+
 /// Says what `failure` during `operation` means.
 pub(super) fn store_error(failure: Failure, operation: &'static str, effect: Effect) -> StoreError {
-    let kind = match failure.downcast_ref::<rusqlite::Error>() {
-        Some(error) => kind(error),
-        None if failure.is::<Malformed>() => Kind::Unreadable,
-        None => Kind::Other,
+    let kind = if let Some(error) = failure.downcast_ref::<rusqlite::Error>() {
+        kind(error)
+    } else if let Some(cannot_open) = failure.downcast_ref::<CannotOpen>() {
+        kind(&cannot_open.error)
+    } else if failure.is::<Malformed>() || failure.is::<KeyError>() || failure.is::<ScopeError>() {
+        Kind::Unreadable
+    } else {
+        Kind::Other
     };
     StoreError::new(kind, effect, operation).because(failure)
 }

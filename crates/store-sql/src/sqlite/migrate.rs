@@ -18,8 +18,11 @@ pub(super) fn run(options: &SqliteOptions) -> Result<()> {
     let failed = |failure: Failure| store_error(failure, "open", Effect::None);
     let mut connection = connection::open(options).map_err(failed)?;
     // Looked at before anything is changed: going over to WAL already writes.
-    applied(&connection).map_err(failed)??;
+    let done = applied(&connection).map_err(failed)??;
     connection::use_wal(&connection, options)?;
+    if done == MIGRATIONS.len() {
+        return Ok(());
+    }
     migrate(&mut connection).map_err(failed)?
 }
 

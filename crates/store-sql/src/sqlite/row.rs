@@ -23,7 +23,7 @@ use rusqlite::{Row, Statement, ToSql};
 use super::error::Failure;
 
 /// The columns of `record`, in the order in which they are bound and read; the answer, from its own table, follows them.
-pub(super) const COLUMNS: [&str; 35] = [
+pub(super) const COLUMNS: [&str; 36] = [
     "id",
     "scope",
     "key",
@@ -37,8 +37,6 @@ pub(super) const COLUMNS: [&str; 35] = [
     "retention",
     "retention_from",
     "after_retention",
-    "tombstone",
-    "horizon",
     "created_at",
     "execution",
     "fence",
@@ -46,11 +44,15 @@ pub(super) const COLUMNS: [&str; 35] = [
     "lease_until",
     "attempt_deadline",
     "attempts",
+    "unaccounted",
     "last_run_at",
+    "due_at",
+    // Mostly NULL while a lease is held; see `COMMON`.
+    "tombstone",
+    "horizon",
     "last_error",
     "settled_at",
     "expires_at",
-    "due_at",
     "moment",
     "doubt_since",
     "tries",
@@ -60,6 +62,11 @@ pub(super) const COLUMNS: [&str; 35] = [
     "recovery",
     "request",
 ];
+
+/// The first so many columns are the identity: they never change.
+pub(super) const IDENTITY: usize = 3;
+/// The first so many columns are all that a fresh reserve needs.
+pub(super) const COMMON: usize = 23;
 
 /// A write whose larger parts are bytes already.
 pub(super) enum EncodedWrite {
@@ -104,8 +111,8 @@ impl EncodedRow {
         }
     }
 
-    /// Binds [`COLUMNS`] to the statement's first parameters.
-    pub(super) fn bind(&self, statement: &mut Statement<'_>) -> rusqlite::Result<()> {
+    /// Binds [`COLUMNS`], or the first of them, to the statement's first parameters.
+    pub(super) fn bind(&self, statement: &mut Statement<'_>, part: Part) -> rusqlite::Result<()> {
         let record = &self.record;
         let created_at = record.created_at.as_micros();
         let (after_retention, tombstone) = match record.terms.after_retention {
@@ -121,8 +128,12 @@ impl EncodedRow {
 
         let mut columns = Binder { statement, bound: 0 };
         columns.bind(&record.id.as_bytes()[..])?;
-        columns.bind(record.address.scope.as_str())?;
-        columns.bind(record.address.key.as_str())?;
+        if part == Part::Changing {
+            columns.bound = IDENTITY;
+        } else {
+            columns.bind(record.address.scope.as_str())?;
+            columns.bind(record.address.key.as_str())?;
+        }
         columns.bind(state_number(record.state.kind()))?;
         columns.bind(record.version.as_raw())?;
         columns.bind(life.map(|life| &life.as_bytes()[..]))?;
@@ -133,8 +144,6 @@ impl EncodedRow {
         columns.bind(micros(record.terms.retention))?;
         columns.bind(record.terms.retention_from == RetentionFrom::Creation)?;
         columns.bind(after_retention)?;
-        columns.bind(tombstone)?;
-        columns.bind(record.terms.horizon.map(micros))?;
         columns.bind(created_at)?;
         columns.bind(record.execution == Execution::Deferred)?;
         columns.bind(record.fence.as_raw().wrapping_sub(created_at))?;
@@ -142,11 +151,17 @@ impl EncodedRow {
         columns.bind(record.grant.map(|grant| grant.lease_until.as_micros()))?;
         columns.bind(record.grant.map(|grant| grant.attempt_deadline.as_micros()))?;
         columns.bind(record.attempts)?;
+        columns.bind(record.unaccounted)?;
         columns.bind(record.last_run_at.map(|at| at.as_micros().wrapping_sub(created_at)))?;
+        columns.bind(record.due_at().map(Timestamp::as_micros))?;
+        if part == Part::Common {
+            return Ok(());
+        }
+        columns.bind(tombstone)?;
+        columns.bind(record.terms.horizon.map(micros))?;
         columns.bind(record.last_error.as_ref().map(Reason::to_string))?;
         columns.bind(record.settled_at.map(Timestamp::as_micros))?;
         columns.bind(record.expires_at.map(Timestamp::as_micros))?;
-        columns.bind(record.due_at().map(Timestamp::as_micros))?;
         columns.bind(moment.map(Timestamp::as_micros))?;
         columns.bind(doubt.map(|doubt| doubt.since.as_micros()))?;
         columns.bind(doubt.map(|doubt| doubt.tries))?;
@@ -156,6 +171,32 @@ impl EncodedRow {
         columns.bind(self.recovery.as_deref())?;
         columns.bind(self.request.as_deref())
     }
+
+    /// Whether the columns past [`COMMON`] are all NULL.
+    pub(super) fn is_common(&self) -> bool {
+        let record = &self.record;
+        record.state == State::InProgress
+            && record.terms.after_retention == AfterRetention::Fresh
+            && record.terms.horizon.is_none()
+            && record.last_error.is_none()
+            && record.settled_at.is_none()
+            && record.expires_at.is_none()
+            && record.provider_reference.is_none()
+            && self.evidence.is_none()
+            && self.recovery.is_none()
+            && self.request.is_none()
+    }
+}
+
+/// How much of a row is bound.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    /// The columns up to [`COMMON`].
+    Common,
+    /// All but scope and key, which the id stands for.
+    Changing,
+    /// All of them.
+    Whole,
 }
 
 /// Binds one parameter after the other.
@@ -186,8 +227,6 @@ pub(super) fn decode(row: &Row<'_>) -> Result<Record, Failure> {
     let retention = span(columns.next()?);
     let retention_from = if columns.next()? { RetentionFrom::Creation } else { RetentionFrom::Settlement };
     let after_retention = columns.next()?;
-    let tombstone: Option<i64> = columns.next()?;
-    let horizon: Option<i64> = columns.next()?;
     let created_at: i64 = columns.next()?;
     let execution = if columns.next()? { Execution::Deferred } else { Execution::Inline };
     let fence = Fence::from_raw(columns.next::<i64>()?.wrapping_add(created_at));
@@ -195,11 +234,14 @@ pub(super) fn decode(row: &Row<'_>) -> Result<Record, Failure> {
     let lease_until: Option<i64> = columns.next()?;
     let attempt_deadline: Option<i64> = columns.next()?;
     let attempts = columns.next()?;
+    let unaccounted = columns.next()?;
     let last_run_at: Option<i64> = columns.next()?;
+    let _due_at: Option<i64> = columns.next()?;
+    let tombstone: Option<i64> = columns.next()?;
+    let horizon: Option<i64> = columns.next()?;
     let last_error: Option<String> = columns.next()?;
     let settled_at = columns.next::<Option<i64>>()?.map(Timestamp::from_micros);
     let expires_at = columns.next::<Option<i64>>()?.map(Timestamp::from_micros);
-    let _due_at: Option<i64> = columns.next()?;
     let moment = columns.next::<Option<i64>>()?.map(Timestamp::from_micros);
     let doubt_since = columns.next::<Option<i64>>()?.map(Timestamp::from_micros);
     let tries: Option<u32> = columns.next()?;
@@ -234,13 +276,6 @@ pub(super) fn decode(row: &Row<'_>) -> Result<Record, Failure> {
         },
         StateKind::Expired => State::Expired,
     };
-    let tombstone = || tombstone.map(span).ok_or_else(|| unreadable("tombstone"));
-    let after_retention = match after_retention {
-        0_i64 => AfterRetention::Fresh,
-        410 => AfterRetention::Gone { status: GoneStatus::Gone, tombstone: tombstone()? },
-        404 => AfterRetention::Gone { status: GoneStatus::NotFound, tombstone: tombstone()? },
-        _ => return Err(unreadable("after-retention mode")),
-    };
     let life = match (life, token) {
         (Some(life), _) | (None, Some(life)) => Token::from_bytes(life),
         (None, None) => return Err(unreadable("life")),
@@ -255,7 +290,7 @@ pub(super) fn decode(row: &Row<'_>) -> Result<Record, Failure> {
             crash: crash_policy(crash)?,
             retention,
             retention_from,
-            after_retention,
+            after_retention: after_retention_of(after_retention, tombstone)?,
             horizon: horizon.map(span),
         },
         execution,
@@ -264,6 +299,7 @@ pub(super) fn decode(row: &Row<'_>) -> Result<Record, Failure> {
         fence,
         grant,
         attempts,
+        unaccounted,
         last_error: last_error.as_deref().map(Reason::from_stored),
         evidence: evidence.as_deref().map(Evidence::decode).transpose()?,
         provider_reference,
@@ -317,6 +353,19 @@ const fn crash_number(crash: CrashPolicy) -> i64 {
 fn crash_policy(number: i64) -> Result<CrashPolicy, Failure> {
     let all = [CrashPolicy::Reconcile, CrashPolicy::Resume, CrashPolicy::Restart];
     all.into_iter().find(|crash| crash_number(*crash) == number).ok_or_else(|| unreadable("crash policy"))
+}
+
+fn after_retention_of(number: i64, tombstone: Option<i64>) -> Result<AfterRetention, Failure> {
+    let gone = |status| {
+        let tombstone = tombstone.map(span).ok_or_else(|| unreadable("tombstone"))?;
+        Ok(AfterRetention::Gone { status, tombstone })
+    };
+    match number {
+        0 => Ok(AfterRetention::Fresh),
+        410 => gone(GoneStatus::Gone),
+        404 => gone(GoneStatus::NotFound),
+        _ => Err(unreadable("after-retention mode")),
+    }
 }
 
 fn span(micros: i64) -> Duration {

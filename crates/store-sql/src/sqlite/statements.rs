@@ -3,35 +3,47 @@
 use std::sync::LazyLock;
 
 use oncegate_core::identity::{RecordId, Version};
-use oncegate_core::record::{Record, StateKind};
+use oncegate_core::record::{Record, State, StateKind};
 use oncegate_core::time::{Timestamp, micros};
-use oncegate_store::{Due, Outcome};
-use rusqlite::{Connection, OptionalExtension, Rows, params};
+use oncegate_store::{Due, Outcome, Scan};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, Rows, params};
 
 use super::error::Failure;
-use super::row::{COLUMNS, EncodedRow, EncodedWrite, decode, state_number};
+use super::places::Places;
+use super::row::{COLUMNS, COMMON, EncodedRow, EncodedWrite, IDENTITY, Part, decode, state_number};
 
-static INSERT: LazyLock<String> = LazyLock::new(|| {
-    let places: Vec<_> = (1..=COLUMNS.len()).map(|place| format!("?{place}")).collect();
-    let (columns, places) = (COLUMNS.join(", "), places.join(", "));
+static INSERT: LazyLock<String> = LazyLock::new(|| insert_of(&COLUMNS));
+/// The usual reserve: what it leaves out is NULL.
+static INSERT_COMMON: LazyLock<String> = LazyLock::new(|| insert_of(&COLUMNS[..COMMON]));
+
+fn insert_of(columns: &[&str]) -> String {
+    let places: Vec<_> = (1..=columns.len()).map(|place| format!("?{place}")).collect();
+    let (columns, places) = (columns.join(", "), places.join(", "));
     format!("INSERT INTO record ({columns}) VALUES ({places}) ON CONFLICT (id) DO NOTHING")
-});
+}
 
-/// Every column but the identity, on the condition that identity and version (the last parameter) are what was read.
+/// Every column but the identity, where the row is what was read: its place is the last parameter but one, its version the
+/// last.
 pub(super) static SWAP: LazyLock<String> = LazyLock::new(|| {
-    let set = COLUMNS.iter().zip(1..).skip(3).map(|(column, place)| format!("{column} = ?{place}"));
+    let set = COLUMNS.iter().zip(1..).skip(IDENTITY).map(|(column, place)| format!("{column} = ?{place}"));
     let set = set.collect::<Vec<_>>().join(", ");
-    let condition = format!("id = ?1 AND scope = ?2 AND key = ?3 AND version = ?{EXPECTED}");
-    format!("UPDATE record SET {set} WHERE {condition} RETURNING seq")
+    format!("UPDATE record SET {set} WHERE seq = ?{SEQ} AND id = ?1 AND version = ?{EXPECTED}")
 });
-const EXPECTED: usize = COLUMNS.len() + 1;
+const SEQ: usize = COLUMNS.len() + 1;
+const EXPECTED: usize = COLUMNS.len() + 2;
+
+/// Where a row is: through the index alone.
+pub(super) const FIND: &str = "SELECT seq FROM record WHERE id = ?1";
+
+const KEEP_ANSWER: &str = "INSERT OR REPLACE INTO answer (seq, bytes) VALUES (?1, ?2)";
+const DROP_ANSWER: &str = "DELETE FROM answer WHERE seq = ?1";
 
 /// Settled states only, past retention by the store's own clock.
-pub(super) const REMOVE: &str = "DELETE FROM record WHERE id = ?1 AND version = ?2 AND state IN (2, 3, 5) AND expires_at <= ?3 RETURNING seq";
-
-const KEEP_ANSWER: &str =
-    "INSERT INTO answer (seq, bytes) VALUES (?1, ?2) ON CONFLICT (seq) DO UPDATE SET bytes = ?2";
-const DROP_ANSWER: &str = "DELETE FROM answer WHERE seq = ?1";
+const REMOVABLE: &str = "id = ?1 AND version = ?2 AND state IN (2, 3, 5) AND expires_at <= ?3";
+pub(super) static REMOVE: LazyLock<String> =
+    LazyLock::new(|| format!("DELETE FROM record WHERE {REMOVABLE}"));
+static REMOVE_ANSWER: LazyLock<String> =
+    LazyLock::new(|| format!("DELETE FROM answer WHERE seq = (SELECT seq FROM record WHERE {REMOVABLE})"));
 
 /// `SELECT` of whole records, up to its conditions.
 pub(super) static SELECT: LazyLock<String> = LazyLock::new(|| {
@@ -44,13 +56,17 @@ pub(super) static SELECT: LazyLock<String> = LazyLock::new(|| {
 pub(super) static READ: LazyLock<String> = LazyLock::new(|| format!("{} WHERE id = ?1", *SELECT));
 
 /// What is due in one state, the longest first. `seq` settles ties, so that passes are repeatable.
-pub(super) static DUE: LazyLock<String> = LazyLock::new(|| {
-    format!("{} WHERE state = ?1 AND due_at <= ?2 ORDER BY due_at, record.seq LIMIT ?3", *SELECT)
+pub(super) static DUE: LazyLock<String> =
+    LazyLock::new(|| format!("{} WHERE state = ?1 AND due_at <= ?2 ORDER BY due_at, record.seq", *SELECT));
+
+/// The same of lapsed leases: those of the sweeper (`?3` is 0) or of the completer (1).
+pub(super) static LAPSED: LazyLock<String> = LazyLock::new(|| {
+    format!("{} WHERE state = 1 AND due_at <= ?2 AND (crash = 1) = ?3 ORDER BY due_at, record.seq", *SELECT)
 });
 
 /// Waiting work past its limit: the queue is all that is looked at.
 pub(super) static OVERDUE: LazyLock<String> = LazyLock::new(|| {
-    format!("{} WHERE state = 0 AND expires_at <= ?1 ORDER BY expires_at, record.seq LIMIT ?2", *SELECT)
+    format!("{} WHERE state = 0 AND expires_at <= ?1 ORDER BY expires_at, record.seq", *SELECT)
 });
 
 /// Applies a batch inside the transaction that `connection` is in, at the store's time `now`.
@@ -60,116 +76,182 @@ pub(super) static OVERDUE: LazyLock<String> = LazyLock::new(|| {
 /// where another has written meanwhile.
 pub(super) fn apply_in(
     connection: &Connection,
+    places: &mut Places,
     batch: &[EncodedWrite],
     now: Timestamp,
 ) -> Result<Vec<Outcome>, Failure> {
-    batch.iter().map(|write| apply_one(connection, write, now)).collect()
+    let mut batch_in = Batch::prepare(connection, places)?;
+    batch.iter().map(|write| batch_in.apply(write, now)).collect()
 }
 
-fn apply_one(connection: &Connection, write: &EncodedWrite, now: Timestamp) -> Result<Outcome, Failure> {
-    let (id, applied) = match write {
-        EncodedWrite::Insert(row) => (row.record.id, insert(connection, row)?),
-        EncodedWrite::Swap { expect, row } => (row.record.id, swap(connection, *expect, row)?),
-        EncodedWrite::Remove { id, expect, grace } => {
-            let before = now.as_micros().saturating_sub(micros(*grace));
-            (*id, remove(connection, *id, *expect, before)?)
+/// The statements of a batch, looked up once.
+struct Batch<'c> {
+    connection: &'c Connection,
+    places: &'c mut Places,
+    insert: CachedStatement<'c>,
+    insert_common: CachedStatement<'c>,
+    swap: CachedStatement<'c>,
+    keep_answer: CachedStatement<'c>,
+}
+
+impl<'c> Batch<'c> {
+    fn prepare(connection: &'c Connection, places: &'c mut Places) -> Result<Self, Failure> {
+        Ok(Self {
+            connection,
+            places,
+            insert: connection.prepare_cached(&INSERT)?,
+            insert_common: connection.prepare_cached(&INSERT_COMMON)?,
+            swap: connection.prepare_cached(&SWAP)?,
+            keep_answer: connection.prepare_cached(KEEP_ANSWER)?,
+        })
+    }
+
+    fn apply(&mut self, write: &EncodedWrite, now: Timestamp) -> Result<Outcome, Failure> {
+        let (id, is_applied) = match write {
+            EncodedWrite::Insert(row) => (row.record.id, self.insert(row)?),
+            EncodedWrite::Swap { expect, row } => (row.record.id, self.swap(*expect, row)?),
+            EncodedWrite::Remove { id, expect, grace } => {
+                let before = now.as_micros().saturating_sub(micros(*grace));
+                (*id, remove(self.connection, *id, *expect, before)?)
+            }
+        };
+        if is_applied {
+            return Ok(Outcome::Applied);
         }
-    };
-    if applied {
-        return Ok(Outcome::Applied);
+        Ok(match read_one(self.connection, id)? {
+            Ok(current) => Outcome::Refused { current: current.map(Box::new) },
+            Err(problem) => Outcome::Unreadable { problem: problem.to_string() },
+        })
     }
-    Ok(Outcome::Refused { current: read_one(connection, id)?.map(Box::new) })
+
+    fn insert(&mut self, row: &EncodedRow) -> Result<bool, Failure> {
+        let (statement, part) = if row.is_common() {
+            (&mut self.insert_common, Part::Common)
+        } else {
+            (&mut self.insert, Part::Whole)
+        };
+        row.bind(statement, part)?;
+        if statement.raw_execute()? == 0 {
+            return Ok(false);
+        }
+        let seq = self.connection.last_insert_rowid();
+        match &row.answer {
+            Some(answer) => drop(self.keep_answer.execute(params![seq, answer])?),
+            // It will be settled soon.
+            None => self.places.remember(row.record.id, seq),
+        }
+        Ok(true)
+    }
+
+    fn swap(&mut self, expect: Version, row: &EncodedRow) -> Result<bool, Failure> {
+        let id = row.record.id;
+        let remembered = self.places.forget(id);
+        if let Some(seq) = remembered
+            && self.swap_at(seq, expect, row)?
+        {
+            return Ok(true);
+        }
+        // Not remembered, or the row is elsewhere by now, or its version is another.
+        match find(self.connection, id)? {
+            Some(seq) if remembered != Some(seq) => self.swap_at(seq, expect, row),
+            _ => Ok(false),
+        }
+    }
+
+    fn swap_at(&mut self, seq: i64, expect: Version, row: &EncodedRow) -> Result<bool, Failure> {
+        row.bind(&mut self.swap, Part::Changing)?;
+        self.swap.raw_bind_parameter(SEQ, seq)?;
+        self.swap.raw_bind_parameter(EXPECTED, expect.as_raw())?;
+        if self.swap.raw_execute()? == 0 {
+            return Ok(false);
+        }
+        match &row.answer {
+            Some(answer) => drop(self.keep_answer.execute(params![seq, answer])?),
+            None => drop(self.connection.prepare_cached(DROP_ANSWER)?.execute([seq])?),
+        }
+        Ok(true)
+    }
 }
 
-fn insert(connection: &Connection, row: &EncodedRow) -> Result<bool, Failure> {
-    let mut statement = connection.prepare_cached(&INSERT)?;
-    row.bind(&mut statement)?;
-    let applied = statement.raw_execute()? == 1;
-    if applied && let Some(answer) = &row.answer {
-        keep_answer(connection, connection.last_insert_rowid(), answer)?;
-    }
-    Ok(applied)
+fn find(connection: &Connection, id: RecordId) -> Result<Option<i64>, Failure> {
+    let mut statement = connection.prepare_cached(FIND)?;
+    Ok(statement.query_row([&id.as_bytes()[..]], |row| row.get(0)).optional()?)
 }
 
-fn swap(connection: &Connection, expect: Version, row: &EncodedRow) -> Result<bool, Failure> {
-    let mut statement = connection.prepare_cached(&SWAP)?;
-    row.bind(&mut statement)?;
-    statement.raw_bind_parameter(EXPECTED, expect.as_raw())?;
-    let Some(seq) = only_seq(statement.raw_query())? else { return Ok(false) };
-    match &row.answer {
-        Some(answer) => keep_answer(connection, seq, answer)?,
-        None => drop_answer(connection, seq)?,
-    }
-    Ok(true)
-}
-
+/// The answer first: it is found through the record, on the same conditions.
 fn remove(connection: &Connection, id: RecordId, expect: Version, before: i64) -> Result<bool, Failure> {
-    let mut statement = connection.prepare_cached(REMOVE)?;
-    let Some(seq) = only_seq(statement.query(params![&id.as_bytes()[..], expect.as_raw(), before])?)? else {
-        return Ok(false);
-    };
-    drop_answer(connection, seq)?;
-    Ok(true)
+    let conditions = params![&id.as_bytes()[..], expect.as_raw(), before];
+    connection.prepare_cached(&REMOVE_ANSWER)?.execute(conditions)?;
+    Ok(connection.prepare_cached(&REMOVE)?.execute(conditions)? == 1)
 }
 
-/// The one row's `seq`, if there was one; runs the statement to its end.
-fn only_seq(mut rows: Rows<'_>) -> Result<Option<i64>, Failure> {
-    let mut seq = None;
-    while let Some(row) = rows.next()? {
-        seq = Some(row.get(0)?);
-    }
-    Ok(seq)
-}
-
-fn keep_answer(connection: &Connection, seq: i64, answer: &[u8]) -> Result<(), Failure> {
-    connection.prepare_cached(KEEP_ANSWER)?.execute(params![seq, answer])?;
+/// Runs a statement that gives nothing.
+pub(super) fn run(connection: &Connection, sql: &str) -> Result<(), Failure> {
+    connection.prepare_cached(sql)?.execute([])?;
     Ok(())
 }
 
-fn drop_answer(connection: &Connection, seq: i64) -> Result<(), Failure> {
-    connection.prepare_cached(DROP_ANSWER)?.execute([seq])?;
-    Ok(())
-}
+/// One row as it was found: the outer error is the database's, the inner one the row's.
+type Found = Result<Option<Record>, Failure>;
 
-pub(super) fn read(connection: &Connection, ids: &[RecordId]) -> Result<Vec<Option<Record>>, Failure> {
+pub(super) fn read(connection: &Connection, ids: &[RecordId]) -> Result<Vec<Found>, Failure> {
     ids.iter().map(|id| read_one(connection, *id)).collect()
 }
 
-fn read_one(connection: &Connection, id: RecordId) -> Result<Option<Record>, Failure> {
+fn read_one(connection: &Connection, id: RecordId) -> Result<Found, Failure> {
     let mut statement = connection.prepare_cached(&READ)?;
-    statement.query_row([&id.as_bytes()[..]], |row| Ok(decode(row))).optional()?.transpose()
+    let row = statement.query_row([&id.as_bytes()[..]], |row| Ok(decode(row))).optional()?;
+    Ok(row.transpose())
 }
 
-pub(super) fn due(
-    connection: &Connection,
-    what: Due,
-    now: Timestamp,
-    limit: usize,
-) -> Result<Vec<Record>, Failure> {
-    let states: &[StateKind] = match what {
-        Due::Pending => &[StateKind::Pending],
-        Due::Lapsed => &[StateKind::InProgress],
-        Due::Doubted => &[StateKind::Unknown],
-        Due::Expired => &[StateKind::Completed, StateKind::FailedRetryable, StateKind::Expired],
-    };
-    let limit_sql = i64::try_from(limit).unwrap_or(i64::MAX);
-    let mut found = Vec::new();
-    for state in states {
+/// A scan stops early once the answers it has read are this large: a reaper has no use for more at once.
+const SCAN_BYTES_MAX: usize = 8 << 20;
+
+pub(super) fn due(connection: &Connection, what: Due, now: Timestamp, limit: usize) -> Result<Scan, Failure> {
+    let mut scan = Scan::default();
+    let now = now.as_micros();
+    let mut of_state = |state: StateKind| -> Result<(), Failure> {
         let mut statement = connection.prepare_cached(&DUE)?;
-        collect(statement.query(params![state_number(*state), now.as_micros(), limit_sql])?, &mut found)?;
+        collect(statement.query(params![state_number(state), now])?, limit, &mut scan)
+    };
+    match what {
+        Due::Pending => of_state(StateKind::Pending)?,
+        Due::Doubted => of_state(StateKind::Unknown)?,
+        Due::Lapsed | Due::Resumable => {
+            let mut statement = connection.prepare_cached(&LAPSED)?;
+            let rows = statement.query(params![rusqlite::types::Null, now, what == Due::Resumable])?;
+            collect(rows, limit, &mut scan)?;
+        }
+        Due::Expired => {
+            for state in [StateKind::Completed, StateKind::FailedRetryable, StateKind::Expired] {
+                of_state(state)?;
+            }
+            let mut statement = connection.prepare_cached(&OVERDUE)?;
+            collect(statement.query([now])?, limit, &mut scan)?;
+        }
     }
-    if what == Due::Expired {
-        let mut statement = connection.prepare_cached(&OVERDUE)?;
-        collect(statement.query(params![now.as_micros(), limit_sql])?, &mut found)?;
-    }
-    found.sort_by_key(|record| what.moment(record));
-    found.truncate(limit);
-    Ok(found)
+    scan.records.sort_by_key(|record| what.moment(record));
+    scan.records.truncate(limit);
+    Ok(scan)
 }
 
-fn collect(mut rows: Rows<'_>, into: &mut Vec<Record>) -> Result<(), Failure> {
-    while let Some(row) = rows.next()? {
-        into.push(decode(row)?);
+/// Adds up to `limit` rows. One that cannot be read is counted and passed over: it must not stand in the way of others.
+fn collect(mut rows: Rows<'_>, limit: usize, into: &mut Scan) -> Result<(), Failure> {
+    let mut bytes = 0;
+    let mut count = 0;
+    while count < limit && bytes < SCAN_BYTES_MAX {
+        let Some(row) = rows.next()? else { break };
+        match decode(row) {
+            Ok(record) => {
+                bytes += match &record.state {
+                    State::Completed(answer) => answer.size_hint(),
+                    _ => 0,
+                };
+                count += 1;
+                into.records.push(record);
+            }
+            Err(_) => into.unreadable += 1,
+        }
     }
     Ok(())
 }

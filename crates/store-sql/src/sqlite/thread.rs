@@ -44,15 +44,16 @@ impl ConnectionThread {
         let run = move |connection: &mut Connection| {
             job(connection).map_err(|failure| store_error(failure, operation, Effect::None))
         };
-        self.submit(operation, in_doubt, run).await
+        self.submit(operation, in_doubt, run, |_| ()).await
     }
 
-    /// Like [`Self::run`], for a job that says itself what its failure means.
+    /// Like [`Self::run`], for a job that says itself what its failure means; `afterwards` runs when the answer has left.
     pub(super) async fn submit<T: Send + 'static>(
         &self,
         operation: &'static str,
         in_doubt: Effect,
         job: impl FnOnce(&mut Connection) -> Result<T> + Send + 'static,
+        afterwards: impl FnOnce(&Connection) + Send + 'static,
     ) -> Result<T> {
         let gone =
             |effect| StoreError::new(Kind::Unavailable, effect, operation).because("its thread has ended");
@@ -60,6 +61,7 @@ impl ConnectionThread {
         let job: Job = Box::new(move |connection| {
             // Nobody may be waiting any more; the job is done all the same.
             let _ = answer.send(job(connection));
+            afterwards(connection);
         });
         let submitted = self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
         if !submitted {

@@ -1,4 +1,4 @@
-//! Syncs the database's file without SQLite.
+//! The database's file, apart from SQLite: which one it is, and syncing it.
 //!
 //! SQLite syncs the file only when a checkpoint has reached the end of the log. So a thread's passes leave all they wrote to
 //! the kernel, and the writer's last step would wait for all of it; synced after each pass, little is left to wait for.
@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Which file it is, whatever it is called.
-type Identity = (u64, u64);
+pub(super) type Identity = (u64, u64);
 
 static OPENED: Mutex<BTreeMap<Identity, Arc<File>>> = Mutex::new(BTreeMap::new());
 
@@ -33,8 +33,9 @@ pub(super) fn sync(path: &Path) -> io::Result<()> {
     file.sync_data()
 }
 
+/// Which file is at `path` now; `None` where that cannot be told.
 #[cfg(unix)]
-fn identity(path: &Path) -> io::Result<Option<Identity>> {
+pub(super) fn identity(path: &Path) -> io::Result<Option<Identity>> {
     use std::os::unix::fs::MetadataExt;
     let metadata = std::fs::metadata(path)?;
     Ok(Some((metadata.dev(), metadata.ino())))
@@ -42,6 +43,6 @@ fn identity(path: &Path) -> io::Result<Option<Identity>> {
 
 #[cfg(not(unix))]
 #[expect(clippy::unnecessary_wraps, reason = "the same signature on every system")]
-fn identity(_: &Path) -> io::Result<Option<Identity>> {
+pub(super) fn identity(_: &Path) -> io::Result<Option<Identity>> {
     Ok(None)
 }
