@@ -22,8 +22,9 @@ use crate::options::Options;
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
 fn main() -> Outcome {
-    let mut arguments = std::env::args().skip(1);
-    let experiment = arguments.next().unwrap_or_else(|| "store".to_owned());
+    let mut arguments = std::env::args().skip(1).peekable();
+    let experiment =
+        arguments.next_if(|first| !first.starts_with("--")).unwrap_or_else(|| "store".to_owned());
     let options = Options::parse(arguments)?;
     match experiment.as_str() {
         "store" => store::run(&options),

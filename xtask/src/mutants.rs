@@ -26,14 +26,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let chosen: Vec<_> = MUTANTS.iter().filter(wanted).collect();
     let packages: std::collections::BTreeSet<_> = chosen.iter().map(|mutant| mutant.package).collect();
     for package in packages {
-        if copy.tests_fail(package)? {
+        if copy.tests_fail(None, package)? {
             return Err(format!("the tests of {package} fail without any mutant; mend that first"));
         }
     }
     let mut survivors = Vec::new();
     for (n, mutant) in chosen.iter().enumerate() {
         let undo = copy.apply(mutant)?;
-        let caught = copy.tests_fail(mutant.package)?;
+        let caught = copy.tests_fail(Some(mutant), mutant.package)?;
         std::fs::write(copy.0.join(mutant.file), undo).map_err(|error| error.to_string())?;
         println!(
             "[{}/{}] {} {}",
@@ -90,16 +90,30 @@ impl Copy {
         Ok(text)
     }
 
-    fn tests_fail(&self, package: &str) -> Result<bool> {
+    /// Whether the tests notice. A mutant that does not compile was noticed by nobody, so that is an error.
+    fn tests_fail(&self, mutant: Option<&Mutant>, package: &str) -> Result<bool> {
+        let target = ["--package", package, "--test", "decide"];
+        if !self.cargo(&["test", "--no-run"], &target)? {
+            return Err(mutant.map_or_else(
+                || format!("the tests of {package} do not compile; mend that first"),
+                |mutant| format!("{}: the mutant does not compile", mutant.name),
+            ));
+        }
+        Ok(!self.cargo(&["test"], &target)?)
+    }
+
+    fn cargo(&self, command: &[&str], target: &[&str]) -> Result<bool> {
         let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-            .args(["test", "--quiet", "--package", package, "--tests"])
+            .args(command)
+            .arg("--quiet")
+            .args(target)
             .current_dir(&self.0)
             .env("CARGO_TARGET_DIR", root().join("target/mutants/build"))
             .env("RUST_BACKTRACE", "0")
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .status()
-            .map_err(|error| format!("cargo test: {error}"))?;
-        Ok(!status.success())
+            .map_err(|error| format!("cargo: {error}"))?;
+        Ok(status.success())
     }
 }

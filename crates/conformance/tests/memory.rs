@@ -11,8 +11,9 @@ use oncegate_store::{
     Capability, Counts, Cursor, Due, Effect, Filter, Kind, Outcome, Page, Result, Scan, Store, StoreError,
     Write,
 };
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 struct Memory(MemoryStore);
 
@@ -39,6 +40,14 @@ enum Flaw {
     SwapsBlindly,
     /// Every fifth batch is acknowledged and lost.
     LosesWrites,
+    /// Every handle remembers what it has read.
+    CachesReads,
+    /// Scans return the youngest of what is due.
+    ScansTheYoungest,
+    /// Later pages forget the filter.
+    PagesForgetTheFilter,
+    /// The clock stands still.
+    FrozenClock,
 }
 
 #[derive(Clone)]
@@ -46,11 +55,17 @@ struct Broken {
     inner: MemoryStore,
     flaw: Flaw,
     calls: Arc<AtomicUsize>,
+    seen: Arc<Mutex<BTreeMap<RecordId, Option<Record>>>>,
 }
 
 impl Broken {
     fn new(flaw: Flaw) -> Self {
-        Self { inner: MemoryStore::new(), flaw, calls: Arc::default() }
+        Self { inner: MemoryStore::new(), flaw, calls: Arc::default(), seen: Arc::default() }
+    }
+
+    /// Another handle on the same rows, with a memory of its own.
+    fn handle(&self) -> Self {
+        Self { seen: Arc::default(), ..self.clone() }
     }
 }
 
@@ -85,15 +100,35 @@ impl Store for Broken {
     }
 
     async fn read(&self, ids: &[RecordId]) -> Result<Vec<Result<Option<Record>>>> {
-        self.inner.read(ids).await
+        if !matches!(self.flaw, Flaw::CachesReads) {
+            return self.inner.read(ids).await;
+        }
+        let mut found = Vec::new();
+        for id in ids {
+            let fresh = read_one(&self.inner, *id).await?;
+            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            found.push(Ok(seen.entry(*id).or_insert(fresh).clone()));
+        }
+        Ok(found)
     }
 
     async fn due(&self, what: Due, now: Timestamp, limit: usize) -> Result<Scan> {
-        self.inner.due(what, now, limit).await
+        if !matches!(self.flaw, Flaw::ScansTheYoungest) {
+            return self.inner.due(what, now, limit).await;
+        }
+        let mut scan = self.inner.due(what, now, usize::MAX).await?;
+        let surplus = scan.records.len().saturating_sub(limit);
+        scan.records.drain(..surplus);
+        Ok(scan)
     }
 
     async fn browse(&self, filter: &Filter, after: Option<&Cursor>, limit: usize) -> Result<Page> {
-        self.inner.browse(filter, after, limit).await
+        match (self.flaw, after) {
+            (Flaw::PagesForgetTheFilter, Some(_)) => {
+                self.inner.browse(&Filter::default(), after, limit).await
+            }
+            _ => self.inner.browse(filter, after, limit).await,
+        }
     }
 
     async fn counts(&self) -> Result<Counts> {
@@ -101,6 +136,11 @@ impl Store for Broken {
     }
 
     async fn clock(&self) -> Result<Timestamp> {
+        if matches!(self.flaw, Flaw::FrozenClock) {
+            static STOPPED: OnceLock<Timestamp> = OnceLock::new();
+            let now = self.inner.clock().await?;
+            return Ok(*STOPPED.get_or_init(|| now));
+        }
         self.inner.clock().await
     }
 }
@@ -117,7 +157,7 @@ macro_rules! broken_harness {
             }
 
             async fn open(&self) -> Broken {
-                self.0.clone()
+                self.0.handle()
             }
         }
     };
@@ -127,6 +167,10 @@ broken_harness!(Liar, Flaw::ErrorAfterLanding(Effect::None));
 broken_harness!(Honest, Flaw::ErrorAfterLanding(Effect::Unknown));
 broken_harness!(Blind, Flaw::SwapsBlindly);
 broken_harness!(Forgetful, Flaw::LosesWrites);
+broken_harness!(Caching, Flaw::CachesReads);
+broken_harness!(Youngest, Flaw::ScansTheYoungest);
+broken_harness!(Unfiltered, Flaw::PagesForgetTheFilter);
+broken_harness!(Frozen, Flaw::FrozenClock);
 
 /// "May have landed" must never be treated as "did not": a store that says `Effect::None` of what landed is found out,
 /// and one that says `Effect::Unknown` of the very same is not.
@@ -140,6 +184,20 @@ fn a_store_that_lies_about_landing_is_found_out() {
 fn a_store_that_swaps_blindly_or_loses_writes_is_found_out() {
     assert!(equal_the_model::<Blind>(100).is_err());
     assert!(equal_the_model::<Forgetful>(100).is_err());
+}
+
+/// Flaws that one case is there for: with them, that case must fail.
+#[test]
+fn each_flaw_is_found_out_by_its_case() {
+    use oncegate_conformance::{cases, run};
+    let fails = |name: &str, case: fn()| {
+        assert!(std::panic::catch_unwind(case).is_err(), "{name} does not notice");
+    };
+    fails("reads_follow_writes", || run::<Caching, _>(cases::reads_follow_writes));
+    fails("due_finds_what_is_due", || run::<Youngest, _>(cases::due_finds_what_is_due));
+    fails("browsing_filters", || run::<Unfiltered, _>(cases::browsing_filters));
+    fails("the_clock_never_runs_backwards", || run::<Frozen, _>(cases::the_clock_never_runs_backwards));
+    fails("a_stale_swap_is_refused", || run::<Blind, _>(cases::a_stale_swap_is_refused));
 }
 
 /// Every bullet of the contract names a case, and every case is named: promises and proofs are one list.

@@ -12,6 +12,9 @@ pub enum Write {
     /// Insert if there is no row with this id.
     Insert(Box<Record>),
     /// Replace the row if it still has this version.
+    ///
+    /// A store may rely on what is frozen: within a life (equal `life` and `created_at`) operation, fingerprint and terms
+    /// never change.
     Swap {
         /// The version that was decided upon.
         expect: Version,

@@ -16,81 +16,98 @@ pub(super) struct Mutant {
 
 const CORE: &str = "oncegate-core";
 const DECIDE: &str = "crates/core/src/decide.rs";
+const ROWS: &str = "crates/core/src/decide/rows.rs";
+const RECORD: &str = "crates/core/src/record.rs";
 
 /// A mutant of `decide`.
 const fn decide(name: &'static str, rule: &'static str, without: &'static str) -> Mutant {
     Mutant { name, package: CORE, file: DECIDE, rule, without }
 }
 
+/// A mutant of the next rows.
+const fn rows(name: &'static str, rule: &'static str, without: &'static str) -> Mutant {
+    Mutant { name, package: CORE, file: ROWS, rule, without }
+}
+
 /// Every mutant.
 pub(super) const MUTANTS: &[Mutant] = &[
     decide(
         "attack 01: 'not found' is believed before the horizon",
-        "named && record.terms.horizon.is_some_and(late_enough)",
-        "{ let _ = late_enough; named }",
+        "record.terms.horizon.is_some_and(|horizon| asked.is_surely_past(lease_end(record).plus(horizon)))",
+        "{ let _ = asked; true }",
     ),
     decide(
-        "attack 01: the horizon runs from the question, not from the lease's end",
+        "attack 01: the horizon runs from the life's beginning",
         "asked.is_surely_past(lease_end(record).plus(horizon))",
         "asked.is_surely_past(record.created_at.plus(horizon))",
     ),
     decide(
+        "attack 01: the horizon ignores clock error",
+        "asked.is_surely_past(lease_end(record).plus(horizon))",
+        "asked.at >= lease_end(record).plus(horizon)",
+    ),
+    decide(
         "attack 03: a completion bounces off failed_retryable",
-        "State::Unknown(_) | State::FailedRetryable => {\n            Step::put(completed(",
-        "State::FailedRetryable => Step::fenced(record),\n        State::Unknown(_) => {\n            Step::put(completed(",
+        "State::Unknown(_) | State::FailedRetryable => settle().noting(Notice::WronglyReleased),\n        State::Pending",
+        "State::FailedRetryable => Step::fenced(record),\n        State::Unknown(_) => settle().noting(Notice::WronglyReleased),\n        State::Pending",
     ),
     decide(
         "attack 03: a happened verdict bounces off failed_retryable",
-        "State::FailedRetryable => settle().noting(Notice::WronglyReleased),",
-        "State::FailedRetryable => Step::keep(Decision::Nothing),",
+        "State::FailedRetryable => settle().noting(Notice::WronglyReleased),\n        State::Pending { .. } if record.attempts > 0 => settle().noting(Notice::WronglyReleased),\n        State::Completed(kept) if kept",
+        "State::FailedRetryable => Step::keep(Decision::Nothing),\n        State::Pending { .. } if record.attempts > 0 => settle().noting(Notice::WronglyReleased),\n        State::Completed(kept) if kept",
     ),
     decide(
         "attack 03: evidence under a newer grant is dropped",
-        "let next = with_evidence(record, \"late holder\", answer, now);\n            Step { next: next.next,",
-        "Step { next: Next::Keep,",
+        "Step { next: kept.next, ..Step::fenced(record) }",
+        "{ let _ = kept; Step::fenced(record) }",
+    ),
+    rows(
+        "attack 03: a release forgets the evidence",
+        "    if let Some(evidence) = &record.evidence {\n        return completed(record, Arc::clone(&evidence.answer), now);\n    }\n    let is_accounted_for",
+        "    let is_accounted_for",
     ),
     decide(
-        "attack 03: a release forgets the evidence",
-        "if let Some(evidence) = &record.evidence {\n        return completed(record, Arc::clone(&evidence.answer), now);\n    }\n    let mut next = match record.execution {",
-        "let mut next = match record.execution {",
+        "attack 03: deferred work queued again does not hear of its effect",
+        "State::Pending { .. } if record.attempts > 0 => settle().noting(Notice::WronglyReleased),\n        State::Expired",
+        "State::Expired",
     ),
     decide(
         "attack 04: a negative verdict need not name the attempt",
-        "let named = record.version == *version && record.grant.is_some_and(|grant| grant.token == *token);",
-        "let _ = (version, token);\n            let named = true;",
+        "record.version == *version && record.grant.is_some_and(|grant| grant.token == *token)",
+        "{ let _ = (version, token); true }",
     ),
     decide(
         "attack 04: a final verdict about another attempt is believed",
-        "Grounds::Final { fence } => record.fence == *fence,",
-        "Grounds::Final { fence } => record.fence >= *fence,",
+        "record.fence == *fence && !record.unaccounted",
+        "record.fence >= *fence && !record.unaccounted",
     ),
-    decide(
+    rows(
         "attack 05: the first evidence always stands",
         "kept.answer.is_success() || !answer.is_success()",
         "{ let _ = (kept, answer); true }",
     ),
-    decide(
+    rows(
         "attack 06: evidence is not applied on entering unknown",
-        "if let Some(evidence) = &record.evidence {\n        return completed(record, Arc::clone(&evidence.answer), now);\n    }\n    let mut next = touched(record, now);\n    next.state = State::Unknown",
-        "let mut next = touched(record, now);\n    next.state = State::Unknown",
+        "    if let Some(evidence) = &record.evidence {\n        return completed(record, Arc::clone(&evidence.answer), now);\n    }\n    let mut next = touched(record, now);\n    next.state = State::Unknown",
+        "    let mut next = touched(record, now);\n    next.state = State::Unknown",
     ),
     decide("attack 07: a verdict need not name the life", "if record.life != verdict.life {", "if false {"),
     decide(
         "attack 07: a completion need not be of this life",
-        "if record.life != holder.life {\n        return Step::fenced(record);\n    }\n    let mine",
-        "let mine",
+        "    if record.life != holder.life {\n        return Step::fenced(record);\n    }\n    let mine",
+        "    let mine",
     ),
     Mutant {
         name: "attack 08: identity is the fence alone",
         package: CORE,
-        file: "crates/core/src/record.rs",
+        file: RECORD,
         rule: "self.fence == holder.fence && self.grant.is_some_and(|grant| grant.token == holder.token)",
         without: "self.fence == holder.fence",
     },
     Mutant {
         name: "attack 08: identity is the token alone",
         package: CORE,
-        file: "crates/core/src/record.rs",
+        file: RECORD,
         rule: "self.fence == holder.fence && self.grant.is_some_and(|grant| grant.token == holder.token)",
         without: "self.grant.is_some_and(|grant| grant.token == holder.token)",
     },
@@ -101,20 +118,30 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "previous.map_or(now.as_micros(), |p| p.saturating_add(1).max(now.as_micros()))",
         without: "{ let _ = now; previous.map_or(1, |p| p.saturating_add(1)) }",
     },
+    rows(
+        "attack 09: a new life's version starts at its clock",
+        "version: Version::next(previous.map(|p| p.version), now.at),",
+        "version: Version::next(None, now.at),",
+    ),
+    rows(
+        "attack 09: a new life's fence starts at its clock",
+        "fence: Fence::next(previous.map(|p| p.fence), now.at),\n        grant: None",
+        "fence: Fence::next(None, now.at),\n        grant: None",
+    ),
     decide(
         "attack 10: my own reserve is busy",
-        "grant.token == arrival.token && !now.may_be_past(grant.lease_until)",
-        "{ let _ = (grant, arrival, now); false }",
+        "grant.token == token && !now.may_be_past(grant.lease_until)",
+        "{ let _ = (grant, token, now); false }",
     ),
     decide(
         "attack 10: a late acknowledgement grants",
-        "grant.token == arrival.token && !now.may_be_past(grant.lease_until)",
-        "{ let _ = now; grant.token == arrival.token }",
+        "grant.token == token && !now.may_be_past(grant.lease_until)",
+        "{ let _ = now; grant.token == token }",
     ),
     decide(
         "attack 11: clean-up of an absent row only reads",
-        "let Some(record) = record else {\n        let Next::Put(mut next)",
-        "let Some(record) = record else {\n        if true { return Step::keep(Decision::Nothing); }\n        let Next::Put(mut next)",
+        "Step::put(refused_reserve(arrival, reason, now), Decision::Done)",
+        "{ let _ = refused_reserve(arrival, reason, now); Step::keep(Decision::Nothing) }",
     ),
     decide(
         "attack 11: clean-up of a doubted swap only reads",
@@ -122,12 +149,17 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "_ if !mine && over == Some(record.version) => Step::keep(Decision::Nothing),",
     ),
     decide(
-        "attack 12: the late holder's own bytes overwrite",
+        "attack 11: clean-up leaves a swept reserve to the operator",
+        "State::InProgress | State::Unknown(_) if mine => {\n            Step::put(back_out",
+        "State::InProgress if mine => {\n            Step::put(back_out",
+    ),
+    decide(
+        "attack 12: the late holder's own bytes are acknowledged",
         "State::Completed(kept) if mine && kept == answer => Step::keep(Decision::Done),",
         "State::Completed(_) if mine => Step::keep(Decision::Done),",
     ),
     decide(
-        "attack 14: a 410 row past retention is executable until it is reaped",
+        "attack 14: a 410 row past retention is replayed until it is reaped",
         "(State::Completed(_), AfterRetention::Gone { .. }) => record.is_past_retention(now),",
         "(State::Completed(_), AfterRetention::Gone { .. }) => false,",
     ),
@@ -138,8 +170,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     decide(
         "attack 14: another fingerprint of a tombstone is misuse",
-        "if let Some(gone) = gone(record, now) {\n        return Step::keep(gone);\n    }\n    let misused",
-        "let misused",
+        "    if let Some(gone) = gone(record, now) {\n        return Step::keep(gone);\n    }\n    let misused",
+        "    let misused",
     ),
     decide(
         "attack 16: forget takes what is unsettled",
@@ -151,10 +183,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "buried(record, now.at.plus(cache_age_max), now)",
         "{ let _ = cache_age_max; buried(record, now.at, now) }",
     ),
-    decide(
+    rows(
         "attack 18: released deferred work waits for a client",
-        "let next = settled(record, State::FailedRetryable, now);\n            waiting(next, now.at.plus(backoff))",
-        "let _ = backoff;\n            settled(record, State::FailedRetryable, now)",
+        "Execution::Deferred => queued(record, now.at.plus(backoff), waiting_end(record), now),",
+        "Execution::Deferred if { let _ = backoff; true } => settled(record, State::FailedRetryable, now),\n        Execution::Deferred => queued(record, now.at.plus(backoff), waiting_end(record), now),",
     ),
     decide(
         "attack 19: renewals reach past the deadline",
@@ -162,24 +194,119 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "grant.lease_until.max(now.at.plus(lease))",
     ),
     decide(
+        "renewals shorten a lease",
+        "grant.lease_until.max(now.at.plus(lease)).min(grant.attempt_deadline)",
+        "now.at.plus(lease).min(grant.attempt_deadline)",
+    ),
+    decide(
         "a lease lapses for others by their own clock alone",
         "State::InProgress if record.is_lapsed(now) => arrive_lapsed(record, arrival, now),",
         "State::InProgress if now.at >= lease_end(record) => arrive_lapsed(record, arrival, now),",
     ),
     decide(
+        "a new life begins by one clock alone",
+        "end.is_some_and(|end| now.is_surely_past(end))",
+        "end.is_some_and(|end| now.at >= end)",
+    ),
+    decide(
         "unknown is reaped",
         "(State::InProgress | State::Unknown(_), _) => Step::keep(Decision::Nothing),\n    }\n}\n\nfn forget",
-        "(State::InProgress | State::Unknown(_), _) => Step::remove(grace),\n    }\n}\n\nfn forget",
+        "(State::InProgress, _) => Step::keep(Decision::Nothing),\n        (State::Unknown(_), _) => Step::remove(grace),\n    }\n}\n\nfn forget",
     ),
     decide(
         "a lapsed lease is simply run again",
-        "(CrashPolicy::Reconcile, _) => {\n            let next = enter_unknown(record, lapsed(), now);",
-        "(CrashPolicy::Reconcile, _) if arrival.execution == Execution::Inline => rerun(record, arrival, now),\n        (CrashPolicy::Reconcile, _) => {\n            let next = enter_unknown(record, lapsed(), now);",
+        "(CrashPolicy::Reconcile, _) => as_it_stands(enter_unknown(record, lapsed(), now)),",
+        "(CrashPolicy::Reconcile, Execution::Inline) => rerun(record, arrival, now),\n        (CrashPolicy::Reconcile, _) => as_it_stands(enter_unknown(record, lapsed(), now)),",
     ),
     decide(
-        "a queued restart that runs out of time says 408",
-        "let established = record.attempts == 0 || record.settled_at.is_some();",
-        "let established = true;",
+        "a happened under restart is run again by the sweep",
+        "CrashPolicy::Restart if record.evidence.is_none() && may_be_queued => {",
+        "CrashPolicy::Restart if may_be_queued => {",
+    ),
+    rows(
+        "a release vouches for an earlier attempt",
+        "let is_accounted_for = account == Account::OfTheLife || !may_have_acted(record);",
+        "let is_accounted_for = account == Account::OfTheLife || may_have_acted(record) || true;",
+    ),
+    rows(
+        "a release after a recovery point is no effect",
+        "record.unaccounted || record.recovery.is_some()",
+        "record.unaccounted",
+    ),
+    rows(
+        "a 408 is told of an attempt that may have acted",
+        "    if may_have_acted(record) {\n        return enter_unknown",
+        "    if false {\n        return enter_unknown",
+    ),
+    decide(
+        "a lapsed attempt that is run again is forgotten",
+        "rerun(&Record { unaccounted: true, ..record.clone() }, arrival, now)",
+        "rerun(record, arrival, now)",
+    ),
+    rows(
+        "what is settled late is over at birth",
+        "(RetentionFrom::Creation, State::InProgress) if from_creation > now.at => from_creation,",
+        "(RetentionFrom::Creation, _) => from_creation,",
+    ),
+    decide(
+        "a refusal outweighs a proved effect",
+        "Some(evidence) if evidence.answer.is_success() && !answer.is_success() => {",
+        "Some(evidence) if evidence.answer.is_success() && !answer.is_success() && false => {",
+    ),
+    decide(
+        "a worker's doubted take is nobody's",
+        "State::InProgress if is_own_grant(record, take.token, now) => {\n            Step::keep(Decision::Execute(Lease::of(record)))\n        }\n        // Without",
+        "// Without",
+    ),
+    decide(
+        "who releases over evidence says 'not executed'",
+        "_ => Decision::Fenced(Some(Box::new(next.clone()))),\n    };\n    Step::put(next, decision)\n}\n\nfn doubt",
+        "_ => Decision::Done,\n    };\n    Step::put(next, decision)\n}\n\nfn doubt",
+    ),
+    decide(
+        "accepted work is over before it began",
+        "let next = Record { request, expires_at: Some(until), ..record.clone() };",
+        "let until = record.created_at.plus(record.terms.retention);\n    let next = Record { request, expires_at: Some(until), ..record.clone() };",
+    ),
+    decide(
+        "an accepted request is replaced",
+        "record.request.clone().or_else(|| arrival.request.clone())",
+        "arrival.request.clone().or_else(|| record.request.clone())",
+    ),
+    decide(
+        "stale webhooks park a record",
+        "(State::Unknown(_), Grounds::Final { .. }) => ask_soon(record, now).noting(Notice::NegativeDropped),",
+        "(State::Unknown(_), Grounds::Final { .. }) => not_known(record, otherwise, now).noting(Notice::NegativeDropped),",
+    ),
+    decide(
+        "a parked record is asked about again",
+        "let parked = doubt.parked || tries >= retry.park_after;",
+        "let parked = tries >= retry.park_after;",
+    ),
+    decide(
+        "doubt does not end the lease",
+        "grant.lease_until = grant.lease_until.min(now.at.plus(now.error));",
+        "let _ = grant;",
+    ),
+    decide(
+        "doubt ends the lease by one clock alone",
+        "grant.lease_until = grant.lease_until.min(now.at.plus(now.error));",
+        "grant.lease_until = grant.lease_until.min(now.at);",
+    ),
+    rows(
+        "a completed record keeps its request",
+        "    next.request = None;\n    next.recovery = None;\n    next\n}\n\nfn settled",
+        "    next.recovery = None;\n    next\n}\n\nfn settled",
+    ),
+    rows(
+        "a tombstone keeps its request",
+        "    next.state = State::Expired;\n    next.evidence = None;\n    next.request = None;",
+        "    next.state = State::Expired;\n    next.evidence = None;",
+    ),
+    decide(
+        "two effects of one life are no alarm",
+        "Step::fenced(record).noting(Notice::SecondEffect)",
+        "Step::fenced(record)",
     ),
     decide(
         "an answer of another address is replayed",

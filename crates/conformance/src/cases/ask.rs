@@ -240,7 +240,7 @@ pub async fn the_clock_never_runs_backwards<H: Harness>(harness: H) {
     let started = Instant::now();
     // It goes on: a clock that stands still would never lapse a lease.
     while last == first || started.elapsed() < Duration::from_millis(5) {
-        assert!(started.elapsed() < Duration::from_secs(10), "the clock stands still at {first:?}");
+        assert!(started.elapsed() < Duration::from_secs(2), "the clock stands still at {first:?}");
         for store in [&one, &two] {
             let now = store.clock().await.expect("a clock");
             assert!(now >= last, "{now:?} after {last:?}");

@@ -356,3 +356,24 @@ fn parked_stays_parked() {
     let row = row_after(Some(&row), &not_known(row.life, patient), at(3));
     assert!(matches!(&row.state, State::Unknown(doubt) if doubt.parked));
 }
+
+/// Two addresses with one id are a matter of 2⁻¹²⁸, but nobody may be answered from another's record.
+#[test]
+fn nobody_is_answered_from_another_address() {
+    let (row, lease) = granted(None, arrival(1), at(0));
+    let done = row_after(Some(&row), &complete(lease.holder, 201), at(1));
+    let mut foreign = done.clone();
+    foreign.address.scope = oncegate_core::scope::Scope::tenant("another tenant").unwrap();
+    assert_eq!(apply(Some(&foreign), &Event::Arrive(arrival(2)), at(2)).1.decision, Decision::Mismatch);
+}
+
+/// What customers sent must not outlive its use: neither a completed record nor a tombstone keeps the request.
+#[test]
+fn requests_do_not_outlive_their_use() {
+    let (row, lease) = granted(None, Arrival { request: deferred(1).request, ..arrival(1) }, at(0));
+    assert!(row.request.is_some());
+    assert_eq!(row_after(Some(&row), &complete(lease.holder, 201), at(1)).request, None);
+    let released = row_after(Some(&row), &release(lease.holder), at(1));
+    assert!(released.request.is_some(), "it may be run again");
+    assert_eq!(row_after(Some(&released), &forget(released.version), at(2)).request, None);
+}

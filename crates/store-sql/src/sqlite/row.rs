@@ -65,23 +65,33 @@ pub(super) const COLUMNS: [&str; 36] = [
 
 /// The first so many columns are the identity: they never change.
 pub(super) const IDENTITY: usize = 3;
+/// Frozen when a life begins. With `created_at` they say which life it is.
+pub(super) const FROZEN: [&str; 9] = [
+    "operation",
+    "fingerprint_version",
+    "fingerprint",
+    "crash",
+    "retention",
+    "retention_from",
+    "after_retention",
+    "tombstone",
+    "horizon",
+];
 /// The first so many columns are all that a fresh reserve needs.
 pub(super) const COMMON: usize = 23;
 
 /// A write whose larger parts are bytes already.
 pub(super) enum EncodedWrite {
-    Insert(Box<EncodedRow>),
-    Swap { expect: Version, row: Box<EncodedRow> },
+    Insert(EncodedRow),
+    Swap { expect: Version, row: EncodedRow },
     Remove { id: RecordId, expect: Version, grace: Duration },
 }
 
 impl EncodedWrite {
     pub(super) fn new(write: &Write) -> Self {
         match write {
-            Write::Insert(record) => Self::Insert(Box::new(EncodedRow::new(record))),
-            Write::Swap { expect, record } => {
-                Self::Swap { expect: *expect, row: Box::new(EncodedRow::new(record)) }
-            }
+            Write::Insert(record) => Self::Insert(EncodedRow::new(record)),
+            Write::Swap { expect, record } => Self::Swap { expect: *expect, row: EncodedRow::new(record) },
             Write::Remove { id, expect, grace } => Self::Remove { id: *id, expect: *expect, grace: *grace },
         }
     }
@@ -126,24 +136,20 @@ impl EncodedRow {
             _ => (None, None),
         };
 
-        let mut columns = Binder { statement, bound: 0 };
+        let mut columns = Binder { statement, bound: 0, part };
         columns.bind(&record.id.as_bytes()[..])?;
-        if part == Part::Changing {
-            columns.bound = IDENTITY;
-        } else {
-            columns.bind(record.address.scope.as_str())?;
-            columns.bind(record.address.key.as_str())?;
-        }
+        columns.bind_identity(record.address.scope.as_str())?;
+        columns.bind_identity(record.address.key.as_str())?;
         columns.bind(state_number(record.state.kind()))?;
         columns.bind(record.version.as_raw())?;
         columns.bind(life.map(|life| &life.as_bytes()[..]))?;
-        columns.bind(record.operation.as_str())?;
-        columns.bind(record.fingerprint.version())?;
-        columns.bind(&record.fingerprint.digest()[..])?;
-        columns.bind(crash_number(record.terms.crash))?;
-        columns.bind(micros(record.terms.retention))?;
-        columns.bind(record.terms.retention_from == RetentionFrom::Creation)?;
-        columns.bind(after_retention)?;
+        columns.bind_frozen(record.operation.as_str())?;
+        columns.bind_frozen(record.fingerprint.version())?;
+        columns.bind_frozen(&record.fingerprint.digest()[..])?;
+        columns.bind_frozen(crash_number(record.terms.crash))?;
+        columns.bind_frozen(micros(record.terms.retention))?;
+        columns.bind_frozen(record.terms.retention_from == RetentionFrom::Creation)?;
+        columns.bind_frozen(after_retention)?;
         columns.bind(created_at)?;
         columns.bind(record.execution == Execution::Deferred)?;
         columns.bind(record.fence.as_raw().wrapping_sub(created_at))?;
@@ -157,8 +163,8 @@ impl EncodedRow {
         if part == Part::Common {
             return Ok(());
         }
-        columns.bind(tombstone)?;
-        columns.bind(record.terms.horizon.map(micros))?;
+        columns.bind_frozen(tombstone)?;
+        columns.bind_frozen(record.terms.horizon.map(micros))?;
         columns.bind(record.last_error.as_ref().map(Reason::to_string))?;
         columns.bind(record.settled_at.map(Timestamp::as_micros))?;
         columns.bind(record.expires_at.map(Timestamp::as_micros))?;
@@ -193,6 +199,8 @@ impl EncodedRow {
 pub(super) enum Part {
     /// The columns up to [`COMMON`].
     Common,
+    /// What may change within a life: neither the identity nor what was frozen when the life began.
+    WithinLife,
     /// All but scope and key, which the id stands for.
     Changing,
     /// All of them.
@@ -203,12 +211,34 @@ pub(super) enum Part {
 struct Binder<'a, 'c> {
     statement: &'a mut Statement<'c>,
     bound: usize,
+    part: Part,
 }
 
 impl Binder<'_, '_> {
     fn bind(&mut self, value: impl ToSql) -> rusqlite::Result<()> {
         self.bound += 1;
         self.statement.raw_bind_parameter(self.bound, value)
+    }
+
+    fn bind_identity(&mut self, value: impl ToSql) -> rusqlite::Result<()> {
+        match self.part {
+            Part::Common | Part::Whole => self.bind(value),
+            Part::WithinLife | Part::Changing => self.skip(),
+        }
+    }
+
+    fn bind_frozen(&mut self, value: impl ToSql) -> rusqlite::Result<()> {
+        match self.part {
+            Part::Common | Part::Whole | Part::Changing => self.bind(value),
+            Part::WithinLife => self.skip(),
+        }
+    }
+
+    /// The statement does not mention this parameter.
+    #[expect(clippy::unnecessary_wraps, reason = "in place of a binding, which can fail")]
+    const fn skip(&mut self) -> rusqlite::Result<()> {
+        self.bound += 1;
+        Ok(())
     }
 }
 

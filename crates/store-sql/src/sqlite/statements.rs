@@ -10,7 +10,7 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, Rows, params};
 
 use super::error::Failure;
 use super::places::Places;
-use super::row::{COLUMNS, COMMON, EncodedRow, EncodedWrite, IDENTITY, Part, decode, state_number};
+use super::row::{COLUMNS, COMMON, EncodedRow, EncodedWrite, FROZEN, IDENTITY, Part, decode, state_number};
 
 static INSERT: LazyLock<String> = LazyLock::new(|| insert_of(&COLUMNS));
 /// The usual reserve: what it leaves out is NULL.
@@ -31,6 +31,22 @@ pub(super) static SWAP: LazyLock<String> = LazyLock::new(|| {
 });
 const SEQ: usize = COLUMNS.len() + 1;
 const EXPECTED: usize = COLUMNS.len() + 2;
+
+/// The same where it is still the same life: what was frozen when it began is there already, see
+/// [`oncegate_store::Write::Swap`].
+pub(super) static SWAP_WITHIN_LIFE: LazyLock<String> = LazyLock::new(|| {
+    let changing = COLUMNS.iter().zip(1..).skip(IDENTITY).filter(|(column, _)| !FROZEN.contains(column));
+    let set = changing.map(|(column, place)| format!("{column} = ?{place}")).collect::<Vec<_>>().join(", ");
+    let same_life = format!("created_at = ?{} AND coalesce(life, token) = ?{LIFE}", place_of("created_at"));
+    format!(
+        "UPDATE record SET {set} WHERE seq = ?{SEQ} AND id = ?1 AND version = ?{EXPECTED} AND {same_life}"
+    )
+});
+const LIFE: usize = COLUMNS.len() + 3;
+
+fn place_of(column: &str) -> usize {
+    COLUMNS.iter().zip(1..).find(|(name, _)| **name == column).map_or(0, |(_, place)| place)
+}
 
 /// Where a row is: through the index alone.
 pub(super) const FIND: &str = "SELECT seq FROM record WHERE id = ?1";
@@ -91,6 +107,7 @@ struct Batch<'c> {
     insert: CachedStatement<'c>,
     insert_common: CachedStatement<'c>,
     swap: CachedStatement<'c>,
+    swap_within_life: CachedStatement<'c>,
     keep_answer: CachedStatement<'c>,
 }
 
@@ -102,6 +119,7 @@ impl<'c> Batch<'c> {
             insert: connection.prepare_cached(&INSERT)?,
             insert_common: connection.prepare_cached(&INSERT_COMMON)?,
             swap: connection.prepare_cached(&SWAP)?,
+            swap_within_life: connection.prepare_cached(&SWAP_WITHIN_LIFE)?,
             keep_answer: connection.prepare_cached(KEEP_ANSWER)?,
         })
     }
@@ -159,10 +177,7 @@ impl<'c> Batch<'c> {
     }
 
     fn swap_at(&mut self, seq: i64, expect: Version, row: &EncodedRow) -> Result<bool, Failure> {
-        row.bind(&mut self.swap, Part::Changing)?;
-        self.swap.raw_bind_parameter(SEQ, seq)?;
-        self.swap.raw_bind_parameter(EXPECTED, expect.as_raw())?;
-        if self.swap.raw_execute()? == 0 {
+        if !self.swap_within_life(seq, expect, row)? && !self.swap_any(seq, expect, row)? {
             return Ok(false);
         }
         match &row.answer {
@@ -170,6 +185,22 @@ impl<'c> Batch<'c> {
             None => drop(self.connection.prepare_cached(DROP_ANSWER)?.execute([seq])?),
         }
         Ok(true)
+    }
+
+    fn swap_within_life(&mut self, seq: i64, expect: Version, row: &EncodedRow) -> Result<bool, Failure> {
+        let statement = &mut self.swap_within_life;
+        row.bind(statement, Part::WithinLife)?;
+        statement.raw_bind_parameter(SEQ, seq)?;
+        statement.raw_bind_parameter(EXPECTED, expect.as_raw())?;
+        statement.raw_bind_parameter(LIFE, &row.record.life.as_bytes()[..])?;
+        Ok(statement.raw_execute()? == 1)
+    }
+
+    fn swap_any(&mut self, seq: i64, expect: Version, row: &EncodedRow) -> Result<bool, Failure> {
+        row.bind(&mut self.swap, Part::Changing)?;
+        self.swap.raw_bind_parameter(SEQ, seq)?;
+        self.swap.raw_bind_parameter(EXPECTED, expect.as_raw())?;
+        Ok(self.swap.raw_execute()? == 1)
     }
 }
 

@@ -58,7 +58,9 @@ fn every_statement_goes_through_an_index_whatever_the_table_holds() {
         let by_id = "SEARCH record USING INDEX record_by_id (id=?)";
         assert_eq!(plan(&connection, &statements::REMOVE), by_id);
         assert_eq!(plan(&connection, statements::FIND), by_id.replace("INDEX", "COVERING INDEX"));
-        assert_eq!(plan(&connection, &statements::SWAP), "SEARCH record USING INTEGER PRIMARY KEY (rowid=?)");
+        for sql in [&statements::SWAP, &statements::SWAP_WITHIN_LIFE] {
+            assert_eq!(plan(&connection, sql), "SEARCH record USING INTEGER PRIMARY KEY (rowid=?)");
+        }
         let answer = "SEARCH answer USING INTEGER PRIMARY KEY (rowid=?) LEFT-JOIN";
         assert_eq!(plan(&connection, &statements::READ), format!("{by_id}; {answer}"));
         let by_due = "SEARCH record USING INDEX record_by_due (state=? AND due_at<?)";

@@ -47,12 +47,15 @@ impl Writer {
             file.check()?;
             // Only this thread takes the lock.
             let mut places = places.lock().unwrap_or_else(PoisonError::into_inner);
-            commit(connection, &mut places, &batch, now)
+            let outcomes = commit(connection, &mut places, &batch, now)?;
+            // Back to where it was made: freeing it is not this thread's work.
+            Ok((outcomes, batch))
         };
         // The log is looked after when the outcomes have left.
         let look_after = move |connection: &Connection| checkpointer.keep_short(connection);
         // A thread that ends before it answers may have committed.
-        self.thread.submit("apply", Effect::Unknown, write, look_after).await
+        let (outcomes, _batch) = self.thread.submit("apply", Effect::Unknown, write, look_after).await?;
+        Ok(outcomes)
     }
 }
 
