@@ -18,12 +18,18 @@ pub(super) fn run(options: &SqliteOptions) -> Result<()> {
     let failed = |failure: Failure| store_error(failure, "open", Effect::None);
     let mut connection = connection::open(options).map_err(failed)?;
     // Looked at before anything is changed: going over to WAL already writes.
-    let done = applied(&connection).map_err(failed)??;
+    let done = look(&mut connection).map_err(failed)??;
     connection::use_wal(&connection, options)?;
     if done == MIGRATIONS.len() {
         return Ok(());
     }
     migrate(&mut connection).map_err(failed)?
+}
+
+/// In one transaction: another process may be migrating, and half of what it does must not be seen.
+fn look(connection: &mut Connection) -> std::result::Result<Result<usize>, Failure> {
+    let tx = connection.transaction()?;
+    applied(&tx)
 }
 
 /// The outer error is SQLite's, the inner one ours.
