@@ -102,18 +102,37 @@ fn arrive_same(record: &Record, arrival: &Arrival, now: Now) -> Step {
             Step::keep(Decision::Execute(Lease::of(record)))
         }
         State::InProgress if record.is_lapsed(now) => arrive_lapsed(record, arrival, now),
-        State::InProgress => Step::keep(match arrival.execution {
-            Execution::Deferred => Decision::Accepted,
-            Execution::Inline => Decision::Busy { until: lease_end(record) },
-        }),
+        State::InProgress => match arrival.execution {
+            Execution::Deferred => accept_too(record, arrival, Decision::Accepted, now),
+            Execution::Inline => Step::keep(Decision::Busy { until: lease_end(record) }),
+        },
         State::Completed(answer) => Step::keep(Decision::Replay(Arc::clone(answer))),
         State::FailedRetryable => rerun(record, arrival, now),
-        State::Unknown(doubt) => Step::keep(Decision::Unsettled { since: doubt.since, parked: doubt.parked }),
+        State::Unknown(doubt) => {
+            let decision = Decision::Unsettled { since: doubt.since, parked: doubt.parked };
+            match arrival.execution {
+                Execution::Deferred => accept_too(record, arrival, decision, now),
+                Execution::Inline => Step::keep(decision),
+            }
+        }
         // `gone` has answered; a tombstone stays shut whatever else is true.
         State::Expired => {
             Step::keep(Decision::Gone { status: gone_status(record), until: record.expires_at })
         }
     }
+}
+
+/// A client that is answered 202 was promised that somebody will run it: if it was reserved to run at once, it is deferred
+/// from now on, so that a release puts it into the queue.
+fn accept_too(record: &Record, arrival: &Arrival, decision: Decision, now: Now) -> Step {
+    if record.execution == Execution::Deferred {
+        return Step::keep(decision);
+    }
+    let mut next = touched(record, now);
+    next.execution = Execution::Deferred;
+    next.request = next.request.or_else(|| arrival.request.clone());
+    next.expires_at = Some(now.at.plus(next.terms.retention));
+    Step::put(next, decision)
 }
 
 fn arrive_lapsed(record: &Record, arrival: &Arrival, now: Now) -> Step {
@@ -225,7 +244,11 @@ fn take(record: &Record, take: &Take, now: Now) -> Step {
                 && record.terms.crash == CrashPolicy::Resume
                 && record.request.is_some() =>
         {
-            run(Record { unaccounted: true, ..record.clone() }).noting(Notice::Zombie)
+            // From here on a worker runs it, with backoff and an end.
+            let expires_at = Some(rows::waiting_end(record).max(now.at.plus(take.lease)));
+            let next =
+                Record { unaccounted: true, execution: Execution::Deferred, expires_at, ..record.clone() };
+            run(next).noting(Notice::Zombie)
         }
         _ => Step::keep(Decision::Nothing),
     }
@@ -264,6 +287,10 @@ fn complete(record: &Record, holder: &Holder, answer: &Arc<Answer>, now: Now) ->
             let kept = with_evidence(record, "late holder", answer, now);
             Step { next: kept.next, ..Step::fenced(record) }.noting(Notice::EffectUnderOlderGrant)
         }
+        // A newer attempt is in doubt. That this one was refused says nothing about it.
+        State::Unknown(_) if !answer.is_success() && record.attempts > 1 => {
+            Step::fenced(record).noting(Notice::Contradiction)
+        }
         // Judged not to have happened, or queued again: yet it happened. Nothing runs, so nothing can run twice.
         State::Unknown(_) | State::FailedRetryable => settle().noting(Notice::WronglyReleased),
         State::Pending { .. } if record.attempts > 0 => settle().noting(Notice::WronglyReleased),
@@ -292,7 +319,7 @@ fn release(record: &Record, holder: &Holder, reason: &Reason, backoff: Duration,
     match &record.state {
         _ if !record.is_held_by(holder) => Step::fenced(record),
         State::InProgress | State::Unknown(_) => {
-            released(back_out(record, reason, backoff, Account::OfThisAttempt, now))
+            released(back_out(record, reason, backoff, Account::ThisAttempt, now))
         }
         State::FailedRetryable => Step::keep(Decision::Done),
         State::Pending { .. } | State::Completed(_) | State::Expired => Step::fenced(record),
@@ -360,7 +387,7 @@ fn clean_up(record: Option<&Record>, reserve: &Reserve, over: Option<Version>, n
     match &record.state {
         // Swept meanwhile or not: nothing ran under my token, and nobody else can know that.
         State::InProgress | State::Unknown(_) if mine => {
-            Step::put(back_out(record, &reason, Duration::ZERO, Account::OfThisAttempt, now), Decision::Done)
+            Step::put(back_out(record, &reason, Duration::ZERO, Account::ThisAttempt, now), Decision::Done)
         }
         // My swap was conditioned on this very version and may still land: raise it.
         _ if !mine && over == Some(record.version) => Step::put(touched(record, now), Decision::Done),
@@ -377,7 +404,8 @@ fn sweep(record: &Record, now: Now) -> Step {
     let nobody_came_back = now.is_surely_past(lease_end(record).plus(record.terms.retention));
     let may_be_queued = record.request.is_some() && !is_given_up(record, now);
     match record.terms.crash {
-        CrashPolicy::Resume => Step::keep(Decision::Nothing),
+        // The completer goes on with it, or its client, while there is hope for one.
+        CrashPolicy::Resume if record.request.is_some() || !nobody_came_back => Step::keep(Decision::Nothing),
         CrashPolicy::Restart if record.evidence.is_none() && may_be_queued => {
             let unaccounted = Record { unaccounted: true, ..record.clone() };
             Step::put(queued(&unaccounted, now.at, rows::waiting_end(record), now), Decision::Done)
@@ -388,7 +416,7 @@ fn sweep(record: &Record, now: Now) -> Step {
         {
             Step::keep(Decision::Nothing)
         }
-        CrashPolicy::Reconcile | CrashPolicy::Restart => {
+        CrashPolicy::Reconcile | CrashPolicy::Restart | CrashPolicy::Resume => {
             Step::put(enter_unknown(record, lapsed(), now), Decision::Done).noting(Notice::Zombie)
         }
     }
@@ -495,8 +523,9 @@ fn did_not_happen(
         (State::Unknown(_), _) if holds(grounds, record) => {
             let reason = Reason::new("did_not_happen", format!("says {}", verdict.source));
             let account = match grounds {
-                Grounds::Probe { .. } | Grounds::Operator { .. } => Account::OfTheLife,
-                Grounds::Final { .. } => Account::OfThisAttempt,
+                Grounds::Probe { .. } => Account::Life,
+                Grounds::Operator { .. } => Account::Everything,
+                Grounds::Final { .. } => Account::ThisAttempt,
             };
             Step::put(back_out(record, &reason, backoff, account, now), Decision::Done)
         }
@@ -550,7 +579,9 @@ fn names(grounds: &Grounds, record: &Record) -> bool {
             record.version == *version && record.grant.is_some_and(|grant| grant.token == *token)
         }
         // Speaks of one attempt only, so it cannot settle a life with others that nobody has accounted for.
-        Grounds::Final { fence } => record.fence == *fence && !record.unaccounted,
+        Grounds::Final { fence } => {
+            record.fence == *fence && !record.unaccounted && record.recovery.is_none()
+        }
         Grounds::Operator { version } => record.version == *version,
     }
 }

@@ -110,10 +110,12 @@ impl Record {
             (CrashPolicy::Reconcile, _) | (CrashPolicy::Restart | CrashPolicy::Resume, true) => {
                 Some(lease_until)
             }
+            // Proved meanwhile.
+            (CrashPolicy::Restart, false) if self.evidence.is_some() => Some(lease_until),
             // Waits for its client; `unknown` past retention.
-            (CrashPolicy::Restart, false) => Some(lease_until.plus(self.terms.retention)),
-            // Waits for its client.
-            (CrashPolicy::Resume, false) => None,
+            (CrashPolicy::Restart | CrashPolicy::Resume, false) => {
+                Some(lease_until.plus(self.terms.retention))
+            }
         }
     }
 }

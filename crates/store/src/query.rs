@@ -25,7 +25,7 @@ impl Due {
     /// When `record` is due in this sense, if it ever is. Stores may index this any way they like, and must agree with it.
     #[must_use]
     pub fn moment(self, record: &Record) -> Option<Timestamp> {
-        let is_resumed = record.terms.crash == CrashPolicy::Resume;
+        let is_resumed = record.terms.crash == CrashPolicy::Resume && record.request.is_some();
         match (self, record.state.kind()) {
             (Self::Lapsed, StateKind::InProgress) if !is_resumed => record.due_at(),
             (Self::Resumable, StateKind::InProgress) if is_resumed => record.due_at(),

@@ -78,8 +78,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     decide(
         "attack 04: a final verdict about another attempt is believed",
-        "record.fence == *fence && !record.unaccounted",
-        "record.fence >= *fence && !record.unaccounted",
+        "record.fence == *fence && !record.unaccounted && record.recovery.is_none()",
+        "record.fence >= *fence && !record.unaccounted && record.recovery.is_none()",
     ),
     rows(
         "attack 05: the first evidence always stands",
@@ -88,8 +88,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     rows(
         "attack 06: evidence is not applied on entering unknown",
-        "    if let Some(evidence) = &record.evidence {\n        return completed(record, Arc::clone(&evidence.answer), now);\n    }\n    let mut next = touched(record, now);\n    next.state = State::Unknown",
-        "    let mut next = touched(record, now);\n    next.state = State::Unknown",
+        "(evidence.answer.is_success() || record.attempts <= 1)",
+        "evidence.answer.is_success() && false",
     ),
     decide("attack 07: a verdict need not name the life", "if record.life != verdict.life {", "if false {"),
     decide(
@@ -225,8 +225,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     rows(
         "a release vouches for an earlier attempt",
-        "let is_accounted_for = account == Account::OfTheLife || !may_have_acted(record);",
-        "let is_accounted_for = account == Account::OfTheLife || may_have_acted(record) || true;",
+        "Account::ThisAttempt => !may_have_acted(record),",
+        "Account::ThisAttempt => true,",
     ),
     rows(
         "a release after a recovery point is no effect",
@@ -245,8 +245,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     rows(
         "what is settled late is over at birth",
-        "(RetentionFrom::Creation, State::InProgress) if from_creation > now.at => from_creation,",
-        "(RetentionFrom::Creation, _) => from_creation,",
+        "(RetentionFrom::Creation, State::InProgress)",
+        "(RetentionFrom::Creation, _) => from_creation,\n        (RetentionFrom::Creation, State::InProgress)",
     ),
     decide(
         "a refusal outweighs a proved effect",
@@ -312,5 +312,25 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "an answer of another address is replayed",
         "if record.address != arrival.address {",
         "if false {",
+    ),
+    rows(
+        "a refusal of an older attempt settles a newer one's doubt",
+        "(evidence.answer.is_success() || record.attempts <= 1)",
+        "(evidence.answer.is_success() || record.attempts <= 100)",
+    ),
+    rows(
+        "a probe that finds nothing undoes a recovery point",
+        "Account::Life => record.recovery.is_none(),",
+        "Account::Life => true,",
+    ),
+    decide(
+        "who is answered 202 over an inline attempt is not served",
+        "Execution::Deferred => accept_too(record, arrival, Decision::Accepted, now),",
+        "Execution::Deferred => Step::keep(Decision::Accepted),",
+    ),
+    decide(
+        "a resume that only its client can go on with stays for ever",
+        "CrashPolicy::Resume if record.request.is_some() || !nobody_came_back => Step::keep(Decision::Nothing),",
+        "CrashPolicy::Resume => Step::keep(Decision::Nothing),",
     ),
 ];

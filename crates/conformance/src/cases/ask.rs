@@ -61,7 +61,7 @@ pub async fn due_finds_what_is_due<H: Harness>(harness: H) {
             Due::Lapsed,
             5 + day,
             10,
-            &["restart-stored", "in_progress-10", "in_progress-20", "in_progress-30", "restart"],
+            &["restart-stored", "in_progress-10", "in_progress-20", "in_progress-30", "restart", "resume"],
         ),
         (Due::Resumable, 4, 10, &[]),
         (Due::Resumable, 5 + day, 10, &["resume-stored"]),

@@ -19,9 +19,11 @@ use crate::time::{Now, Timestamp};
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Account {
     /// The attempt that ends now.
-    OfThisAttempt,
-    /// All attempts of the life: a probe past the horizon, an operator.
-    OfTheLife,
+    ThisAttempt,
+    /// All attempts of the life: a probe past the horizon.
+    Life,
+    /// All attempts and their phases: a person who has looked.
+    Everything,
 }
 
 /// The same row, one version on.
@@ -71,7 +73,14 @@ pub(super) fn begun(previous: Option<&Record>, arrival: &Arrival, now: Now) -> R
 /// A row that takes the place of a doubted insert, so that it cannot land: the key is free for the client's retry.
 pub(super) fn refused_reserve(arrival: &Arrival, reason: Reason, now: Now) -> Record {
     let grant = Grant { token: arrival.token, lease_until: now.at, attempt_deadline: now.at };
-    let row = Record { grant: Some(grant), last_error: Some(reason), ..begun(None, arrival, now) };
+    // Nobody was told that it would be run: it waits for its client, and keeps no request.
+    let row = Record {
+        grant: Some(grant),
+        last_error: Some(reason),
+        execution: Execution::Inline,
+        request: None,
+        ..begun(None, arrival, now)
+    };
     settled(&row, State::FailedRetryable, now)
 }
 
@@ -164,7 +173,12 @@ pub(super) fn back_out(
     if let Some(evidence) = &record.evidence {
         return completed(record, Arc::clone(&evidence.answer), now);
     }
-    let is_accounted_for = account == Account::OfTheLife || !may_have_acted(record);
+    let is_accounted_for = match account {
+        Account::ThisAttempt => !may_have_acted(record),
+        // What was reached is known to have acted, whatever else a probe does not find.
+        Account::Life => record.recovery.is_none(),
+        Account::Everything => true,
+    };
     let mut next = match record.execution {
         // Nobody else will run it again.
         Execution::Deferred => queued(record, now.at.plus(backoff), waiting_end(record), now),
@@ -174,6 +188,9 @@ pub(super) fn back_out(
         Execution::Inline => lapsed_now(record, now),
     };
     next.unaccounted = record.unaccounted && !is_accounted_for;
+    if account == Account::Everything {
+        next.recovery = None;
+    }
     next.last_error = Some(reason.clone());
     next
 }
@@ -185,16 +202,22 @@ fn lapsed_now(record: &Record, now: Now) -> Record {
     next.unaccounted = true;
     if let Some(grant) = &mut next.grant {
         grant.lease_until = grant.lease_until.min(now.at.minus(now.error));
+        // Nor can a renewal that is under way bring it back.
+        grant.attempt_deadline = grant.lease_until;
     }
     next
 }
 
 /// `unknown`, and then the evidence: what is already proved need not be asked.
 pub(super) fn enter_unknown(record: &Record, reason: Reason, now: Now) -> Record {
-    if let Some(evidence) = &record.evidence {
+    // A success speaks for the life, a refusal only for the attempt that was refused.
+    if let Some(evidence) = &record.evidence
+        && (evidence.answer.is_success() || record.attempts <= 1)
+    {
         return completed(record, Arc::clone(&evidence.answer), now);
     }
     let mut next = touched(record, now);
+    next.evidence = None;
     next.state = State::Unknown(Doubt { since: now.at, reconcile_after: now.at, tries: 0, parked: false });
     next.last_error = Some(reason);
     next.settled_at = None;
@@ -226,13 +249,15 @@ pub(super) fn buried(record: &Record, until: Timestamp, now: Now) -> Record {
     next
 }
 
-/// From creation only where the attempt itself is settled in that time: a doubt that ends later, or a proof that comes later,
+/// From creation only where the first attempt itself is settled in that time: a doubt that ends later, or a proof that comes later,
 /// must not be over before its client can ask for it.
 fn retention_end(record: &Record, now: Now) -> Timestamp {
     let from_settlement = now.at.plus(record.terms.retention);
     let from_creation = record.created_at.plus(record.terms.retention);
     match (record.terms.retention_from, &record.state) {
-        (RetentionFrom::Creation, State::InProgress) if from_creation > now.at => from_creation,
+        (RetentionFrom::Creation, State::InProgress) if from_creation > now.at && record.attempts <= 1 => {
+            from_creation
+        }
         (RetentionFrom::Creation | RetentionFrom::Settlement, _) => from_settlement,
     }
 }

@@ -6,6 +6,7 @@ mod attacks;
 mod details;
 mod page;
 mod samples;
+mod second_reading;
 mod table;
 mod traces;
 mod walk;

@@ -77,7 +77,10 @@ pub(super) static DUE: LazyLock<String> =
 
 /// The same of lapsed leases: those of the sweeper (`?3` is 0) or of the completer (1).
 pub(super) static LAPSED: LazyLock<String> = LazyLock::new(|| {
-    format!("{} WHERE state = 1 AND due_at <= ?2 AND (crash = 1) = ?3 ORDER BY due_at, record.seq", *SELECT)
+    format!(
+        "{} WHERE state = 1 AND due_at <= ?2 AND (crash = 1 AND request IS NOT NULL) = ?3 ORDER BY due_at, record.seq",
+        *SELECT
+    )
 });
 
 /// Waiting work past its limit: the queue is all that is looked at.
