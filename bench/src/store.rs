@@ -1,13 +1,9 @@
 //! The real stores beside the bare loop over the same rows, and beside the plain layout.
 //!
-//! What the store adds to the bare loop is what its users pay for: whole records instead of the columns that changed, a
-//! thread hand-over per batch, outcomes. The records are made before the clock starts, as the engine makes them elsewhere.
-//! With two batches in flight one is handed over while the other is written.
+//! What the store adds to the bare loop is what its users pay for: whole records instead of the columns that changed, and
+//! outcomes. The records are made before the clock starts and freed when it stands, as the engine does it elsewhere.
 
-use std::collections::VecDeque;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use oncegate_core::decide::{Arrival, Event, Misuse, Next, decide};
@@ -34,7 +30,7 @@ use crate::options::Options;
 use crate::rows::Row;
 use crate::traffic::{self, Load, Subject};
 
-const FILES: [&str; 4] = ["sqlite", "sqlite-two", "bare", "plain"];
+const FILES: [&str; 3] = ["sqlite", "bare", "plain"];
 const BARE: &str = "bare loop";
 const PLAIN: &str = "plain primary key";
 
@@ -46,8 +42,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
     }
     let bare = |layout: Layout, name| Checkpointed::open(&file(name), layout, checkpoint::CHOSEN);
     let mut contenders: Vec<(&str, Box<dyn Subject>)> = vec![
-        ("SQLite store", Box::new(Driven::new(SqliteStore::open(file("sqlite"))?, 1)?)),
-        ("SQLite store, two in flight", Box::new(Driven::new(SqliteStore::open(file("sqlite-two"))?, 2)?)),
+        ("SQLite store", Box::new(Driven::new(SqliteStore::open(file("sqlite"))?)?)),
         (BARE, Box::new(bare(layouts::CHOSEN, "bare")?)),
         (PLAIN, Box::new(bare(layouts::P, "plain")?)),
     ];
@@ -55,7 +50,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
     let mut maker = fill::fresh_rows();
     for &batch in &options.batches {
         // Anew each time: it never forgets, and a heap of a million records would slow down everybody.
-        contenders.push(("memory store", Box::new(Driven::new(MemoryStore::new(), 1)?)));
+        contenders.push(("memory store", Box::new(Driven::new(MemoryStore::new())?)));
         let load = Load { batch, requests: 2 * Options::requests_per_turn(batch) };
         let turns = interleave(options.rounds, &mut contenders, |(_, subject)| {
             Meter::around(|| traffic::run(subject.as_mut(), &mut maker, load))
@@ -90,47 +85,20 @@ fn print_table(batch: usize, names: &[&str], turns: &[Vec<Turn>]) {
 
 /// A store driven by the same traffic as the bare loops.
 struct Driven<S> {
-    store: Arc<S>,
+    store: S,
     runtime: Runtime,
-    /// The next batch, made while the clock stands.
+    /// The next batch, made and freed while the clock stands.
     ready: Vec<Write>,
-    /// Batches that may be submitted and not acknowledged yet.
-    in_flight_max: usize,
-    in_flight: VecDeque<Applying>,
 }
 
-type Applying = Pin<Box<dyn Future<Output = oncegate_store::Result<Vec<oncegate_store::Outcome>>>>>;
-
 impl<S: Store> Driven<S> {
-    fn new(store: S, in_flight_max: usize) -> Outcome<Self> {
+    fn new(store: S) -> Outcome<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-        Ok(Self {
-            store: Arc::new(store),
-            runtime,
-            ready: Vec::new(),
-            in_flight_max,
-            in_flight: VecDeque::new(),
-        })
+        Ok(Self { store, runtime, ready: Vec::new() })
     }
 
-    fn apply(&mut self) -> Outcome {
-        let (store, batch) = (Arc::clone(&self.store), std::mem::take(&mut self.ready));
-        let mut applying: Applying = Box::pin(async move { store.apply(&batch).await });
-        // Polled once, it is submitted.
-        match applying.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(outcomes) => check(outcomes?)?,
-            Poll::Pending => self.in_flight.push_back(applying),
-        }
-        self.wait_for_all_but(self.in_flight_max - 1)
-    }
-
-    fn wait_for_all_but(&mut self, count: usize) -> Outcome {
-        while self.in_flight.len() > count
-            && let Some(oldest) = self.in_flight.pop_front()
-        {
-            check(self.runtime.block_on(oldest)?)?;
-        }
-        Ok(())
+    fn apply(&self) -> Outcome {
+        check(self.runtime.block_on(self.store.apply(&self.ready))?)
     }
 }
 
@@ -163,10 +131,6 @@ impl<S: Store> Subject for Driven<S> {
 
     fn settle(&mut self, _: &[Row]) -> Outcome {
         self.apply()
-    }
-
-    fn finish(&mut self) -> Outcome {
-        self.wait_for_all_but(0)
     }
 }
 

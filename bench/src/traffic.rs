@@ -27,10 +27,6 @@ pub(crate) trait Subject {
     fn reserve(&mut self, rows: &mut [Row]) -> Outcome;
     /// Stores each row's answer if its version is still the reserved one, durably; an error otherwise.
     fn settle(&mut self, rows: &[Row]) -> Outcome;
-    /// Waits for what was submitted and not acknowledged yet, inside the timed part.
-    fn finish(&mut self) -> Outcome {
-        Ok(())
-    }
     /// Called between two batches, inside the timed part. Checkpoint schemes hook in here.
     fn between(&mut self) -> Outcome {
         Ok(())
@@ -73,7 +69,6 @@ pub(crate) fn run(subject: &mut dyn Subject, maker: &mut RowMaker, load: Load) -
     while !in_flight.is_empty() {
         settle_oldest(subject, &mut in_flight, &mut sample)?;
     }
-    sample.commits.push(timed(subject, |s| s.finish())?);
     Ok(sample)
 }
 

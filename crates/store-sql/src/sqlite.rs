@@ -3,7 +3,8 @@
 //! **Invariant:** a key is admitted by the unique index in the file, inside a `BEGIN IMMEDIATE` transaction, whatever any
 //! process remembers; and an outcome leaves only after `COMMIT` has returned, with `synchronous=FULL`.
 //!
-//! One thread owns the writing connection, others read (WAL lets them), one checkpoints. Not here: batching (the engine),
+//! A batch is written on the thread that brings it, see [`Writing::Blocks`]; threads of the store's own read (WAL lets them)
+//! and checkpoint. Not here: batching (the engine),
 //! joining a caller's transaction (later, over [`statements::apply_in`]).
 
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use oncegate_core::time::Timestamp;
 use oncegate_store::clock::Clock;
 use oncegate_store::{
     Capability, Counts, Cursor, Due, Durability, Effect, Filter, Outcome, Page, Result, Scan, Sharing, Store,
-    Write,
+    Write, Writing,
 };
 
 mod browse;
@@ -33,7 +34,6 @@ mod thread;
 mod writer;
 
 use error::store_error;
-use row::EncodedWrite;
 use thread::ConnectionThread;
 use writer::Writer;
 
@@ -105,16 +105,14 @@ impl SqliteStore {
 
 impl Store for SqliteStore {
     fn capability(&self) -> Capability {
-        Capability { durability: Durability::Durable, sharing: Sharing::Machine }
+        Capability { durability: Durability::Durable, sharing: Sharing::Machine, writing: Writing::Blocks }
     }
 
     async fn apply(&self, batch: &[Write]) -> Result<Vec<Outcome>> {
         if batch.is_empty() {
             return Ok(Vec::new());
         }
-        // Encoded here, on the caller's thread: the writer's is the one that everybody waits for.
-        let batch: Vec<_> = batch.iter().map(EncodedWrite::new).collect();
-        self.writer.apply(batch, self.clock.now()).await
+        self.writer.apply(batch, || self.clock.now())
     }
 
     async fn read(&self, ids: &[RecordId]) -> Result<Vec<Result<Option<Record>>>> {
@@ -123,7 +121,7 @@ impl Store for SqliteStore {
         }
         let ids = ids.to_vec();
         let read = move |connection: &mut _| statements::read(connection, &ids);
-        let found = self.rows.run("read", Effect::None, read).await?;
+        let found = self.rows.run("read", read).await?;
         let row = |row: std::result::Result<_, _>| {
             row.map_err(|failure| store_error(failure, "read", Effect::None))
         };
@@ -131,19 +129,17 @@ impl Store for SqliteStore {
     }
 
     async fn due(&self, what: Due, now: Timestamp, limit: usize) -> Result<Scan> {
-        self.scans
-            .run("due", Effect::None, move |connection| statements::due(connection, what, now, limit))
-            .await
+        self.scans.run("due", move |connection| statements::due(connection, what, now, limit)).await
     }
 
     async fn browse(&self, filter: &Filter, after: Option<&Cursor>, limit: usize) -> Result<Page> {
         let (filter, after) = (filter.clone(), after.cloned());
         let job = move |connection: &mut _| browse::page(connection, &filter, after.as_ref(), limit);
-        self.pages.run("browse", Effect::None, job).await
+        self.pages.run("browse", job).await
     }
 
     async fn counts(&self) -> Result<Counts> {
-        self.pages.run("counts", Effect::None, |connection| browse::counts(connection)).await
+        self.pages.run("counts", |connection| browse::counts(connection)).await
     }
 
     async fn clock(&self) -> Result<Timestamp> {

@@ -105,6 +105,18 @@ pub struct Capability {
     pub durability: Durability,
     /// Who else can open the same rows.
     pub sharing: Sharing,
+    /// What [`Store::apply`] does with the thread that polls it.
+    pub writing: Writing,
+}
+
+/// What [`Store::apply`] does with the thread that polls it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writing {
+    /// Gives it back while it waits, as futures do.
+    Awaits,
+    /// Keeps it until the batch is durable, because a hand-over to another thread and back would cost more than the write.
+    /// Whoever calls it often gives it a thread of its own, as the engine's writer does.
+    Blocks,
 }
 
 /// What survives a crash of the process.

@@ -14,7 +14,7 @@ use crate::clock::Clock;
 use crate::error::{Effect, Kind, StoreError};
 use crate::query::{Counts, Cursor, Due, Filter, Page, Scan};
 use crate::write::{Outcome, Write};
-use crate::{Capability, Durability, Result, Sharing, Store};
+use crate::{Capability, Durability, Result, Sharing, Store, Writing};
 
 /// Rows in memory, by id, with the order in which they came.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -162,7 +162,7 @@ impl Default for MemoryStore {
 
 impl Store for MemoryStore {
     fn capability(&self) -> Capability {
-        Capability { durability: Durability::None, sharing: Sharing::Process }
+        Capability { durability: Durability::None, sharing: Sharing::Process, writing: Writing::Awaits }
     }
 
     async fn apply(&self, batch: &[Write]) -> Result<Vec<Outcome>> {

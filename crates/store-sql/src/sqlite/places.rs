@@ -4,6 +4,7 @@
 //! nothing and the index is asked instead.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 use oncegate_core::identity::RecordId;
 
@@ -12,7 +13,7 @@ const PLACES_MAX: usize = 1 << 16;
 
 /// The places of rows that were inserted and not settled yet.
 #[derive(Debug, Default)]
-pub(super) struct Places(HashMap<RecordId, i64>);
+pub(super) struct Places(HashMap<RecordId, i64, BuildHasherDefault<Head>>);
 
 impl Places {
     pub(super) fn remember(&mut self, id: RecordId, seq: i64) {
@@ -25,5 +26,24 @@ impl Places {
     /// Where it is, as far as is known; asked once.
     pub(super) fn forget(&mut self, id: RecordId) -> Option<i64> {
         self.0.remove(&id)
+    }
+}
+
+/// An id is a digest already: eight of its bytes are as good a hash as any.
+#[derive(Default)]
+struct Head(u64);
+
+impl Hasher for Head {
+    fn write(&mut self, bytes: &[u8]) {
+        if let Some(head) = bytes.first_chunk() {
+            self.0 = u64::from_le_bytes(*head);
+        }
+    }
+
+    /// The length of the array, which is the same for all.
+    fn write_usize(&mut self, _: usize) {}
+
+    fn finish(&self) -> u64 {
+        self.0
     }
 }

@@ -1,7 +1,6 @@
 //! Records as columns.
 //!
-//! A write is encoded on its caller's thread as far as that costs anything ([`EncodedWrite`]); columns are bound and read
-//! in one order ([`COLUMNS`]). Every enum's number is stated here once, for both ways.
+//! Columns are bound and read in one order ([`COLUMNS`]). Every enum's number is stated here once, for both ways.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +16,6 @@ use oncegate_core::record::{
 use oncegate_core::response::Answer;
 use oncegate_core::scope::{Address, Operation, Scope};
 use oncegate_core::time::{Timestamp, micros};
-use oncegate_store::Write;
 use rusqlite::{Row, Statement, ToSql};
 
 use super::error::Failure;
@@ -80,118 +78,74 @@ pub(super) const FROZEN: [&str; 9] = [
 /// The first so many columns are all that a fresh reserve needs.
 pub(super) const COMMON: usize = 23;
 
-/// A write whose larger parts are bytes already.
-pub(super) enum EncodedWrite {
-    Insert(EncodedRow),
-    Swap { expect: Version, row: EncodedRow },
-    Remove { id: RecordId, expect: Version, grace: Duration },
+/// Binds [`COLUMNS`], or the first of them, to the statement's first parameters.
+pub(super) fn bind(record: &Record, statement: &mut Statement<'_>, part: Part) -> rusqlite::Result<()> {
+    let created_at = record.created_at.as_micros();
+    let (after_retention, tombstone) = match record.terms.after_retention {
+        AfterRetention::Fresh => (0, None),
+        AfterRetention::Gone { status, tombstone } => (i64::from(status.code()), Some(micros(tombstone))),
+    };
+    let life = record.grant.is_none_or(|grant| grant.token != record.life).then_some(&record.life);
+    let (moment, doubt) = match &record.state {
+        State::Pending { run_after } => (Some(*run_after), None),
+        State::Unknown(doubt) => (Some(doubt.reconcile_after), Some(doubt)),
+        _ => (None, None),
+    };
+
+    let mut columns = Binder { statement, bound: 0, part };
+    columns.bind(&record.id.as_bytes()[..])?;
+    columns.bind_identity(record.address.scope.as_str())?;
+    columns.bind_identity(record.address.key.as_str())?;
+    columns.bind(state_number(record.state.kind()))?;
+    columns.bind(record.version.as_raw())?;
+    columns.bind(life.map(|life| &life.as_bytes()[..]))?;
+    columns.bind_frozen(record.operation.as_str())?;
+    columns.bind_frozen(record.fingerprint.version())?;
+    columns.bind_frozen(&record.fingerprint.digest()[..])?;
+    columns.bind_frozen(crash_number(record.terms.crash))?;
+    columns.bind_frozen(micros(record.terms.retention))?;
+    columns.bind_frozen(record.terms.retention_from == RetentionFrom::Creation)?;
+    columns.bind_frozen(after_retention)?;
+    columns.bind(created_at)?;
+    columns.bind(record.execution == Execution::Deferred)?;
+    columns.bind(record.fence.as_raw().wrapping_sub(created_at))?;
+    columns.bind(record.grant.as_ref().map(|grant| &grant.token.as_bytes()[..]))?;
+    columns.bind(record.grant.map(|grant| grant.lease_until.as_micros()))?;
+    columns.bind(record.grant.map(|grant| grant.attempt_deadline.as_micros()))?;
+    columns.bind(record.attempts)?;
+    columns.bind(record.unaccounted)?;
+    columns.bind(record.last_run_at.map(|at| at.as_micros().wrapping_sub(created_at)))?;
+    columns.bind(record.due_at().map(Timestamp::as_micros))?;
+    if part == Part::Common {
+        return Ok(());
+    }
+    columns.bind_frozen(tombstone)?;
+    columns.bind_frozen(record.terms.horizon.map(micros))?;
+    columns.bind(record.last_error.as_ref().map(Reason::to_string))?;
+    columns.bind(record.settled_at.map(Timestamp::as_micros))?;
+    columns.bind(record.expires_at.map(Timestamp::as_micros))?;
+    columns.bind(moment.map(Timestamp::as_micros))?;
+    columns.bind(doubt.map(|doubt| doubt.since.as_micros()))?;
+    columns.bind(doubt.map(|doubt| doubt.tries))?;
+    columns.bind(doubt.map(|doubt| doubt.parked))?;
+    columns.bind(record.provider_reference.as_deref())?;
+    columns.bind(record.evidence.as_ref().map(Evidence::encode))?;
+    columns.bind(record.recovery.as_ref().map(RecoveryPoint::encode))?;
+    columns.bind(record.request.as_ref().map(StoredRequest::encode))
 }
 
-impl EncodedWrite {
-    pub(super) fn new(write: &Write) -> Self {
-        match write {
-            Write::Insert(record) => Self::Insert(EncodedRow::new(record)),
-            Write::Swap { expect, record } => Self::Swap { expect: *expect, row: EncodedRow::new(record) },
-            Write::Remove { id, expect, grace } => Self::Remove { id: *id, expect: *expect, grace: *grace },
-        }
-    }
-}
-
-/// A record with its larger parts as bytes. The copy of the record is cheap: its texts and its answer are shared.
-pub(super) struct EncodedRow {
-    pub(super) record: Record,
-    pub(super) answer: Option<Vec<u8>>,
-    evidence: Option<Vec<u8>>,
-    recovery: Option<Vec<u8>>,
-    request: Option<Vec<u8>>,
-}
-
-impl EncodedRow {
-    fn new(record: &Record) -> Self {
-        let answer = match &record.state {
-            State::Completed(answer) => Some(answer.encode()),
-            _ => None,
-        };
-        Self {
-            answer,
-            evidence: record.evidence.as_ref().map(Evidence::encode),
-            recovery: record.recovery.as_ref().map(RecoveryPoint::encode),
-            request: record.request.as_ref().map(StoredRequest::encode),
-            record: record.clone(),
-        }
-    }
-
-    /// Binds [`COLUMNS`], or the first of them, to the statement's first parameters.
-    pub(super) fn bind(&self, statement: &mut Statement<'_>, part: Part) -> rusqlite::Result<()> {
-        let record = &self.record;
-        let created_at = record.created_at.as_micros();
-        let (after_retention, tombstone) = match record.terms.after_retention {
-            AfterRetention::Fresh => (0, None),
-            AfterRetention::Gone { status, tombstone } => (i64::from(status.code()), Some(micros(tombstone))),
-        };
-        let life = record.grant.is_none_or(|grant| grant.token != record.life).then_some(&record.life);
-        let (moment, doubt) = match &record.state {
-            State::Pending { run_after } => (Some(*run_after), None),
-            State::Unknown(doubt) => (Some(doubt.reconcile_after), Some(doubt)),
-            _ => (None, None),
-        };
-
-        let mut columns = Binder { statement, bound: 0, part };
-        columns.bind(&record.id.as_bytes()[..])?;
-        columns.bind_identity(record.address.scope.as_str())?;
-        columns.bind_identity(record.address.key.as_str())?;
-        columns.bind(state_number(record.state.kind()))?;
-        columns.bind(record.version.as_raw())?;
-        columns.bind(life.map(|life| &life.as_bytes()[..]))?;
-        columns.bind_frozen(record.operation.as_str())?;
-        columns.bind_frozen(record.fingerprint.version())?;
-        columns.bind_frozen(&record.fingerprint.digest()[..])?;
-        columns.bind_frozen(crash_number(record.terms.crash))?;
-        columns.bind_frozen(micros(record.terms.retention))?;
-        columns.bind_frozen(record.terms.retention_from == RetentionFrom::Creation)?;
-        columns.bind_frozen(after_retention)?;
-        columns.bind(created_at)?;
-        columns.bind(record.execution == Execution::Deferred)?;
-        columns.bind(record.fence.as_raw().wrapping_sub(created_at))?;
-        columns.bind(record.grant.as_ref().map(|grant| &grant.token.as_bytes()[..]))?;
-        columns.bind(record.grant.map(|grant| grant.lease_until.as_micros()))?;
-        columns.bind(record.grant.map(|grant| grant.attempt_deadline.as_micros()))?;
-        columns.bind(record.attempts)?;
-        columns.bind(record.unaccounted)?;
-        columns.bind(record.last_run_at.map(|at| at.as_micros().wrapping_sub(created_at)))?;
-        columns.bind(record.due_at().map(Timestamp::as_micros))?;
-        if part == Part::Common {
-            return Ok(());
-        }
-        columns.bind_frozen(tombstone)?;
-        columns.bind_frozen(record.terms.horizon.map(micros))?;
-        columns.bind(record.last_error.as_ref().map(Reason::to_string))?;
-        columns.bind(record.settled_at.map(Timestamp::as_micros))?;
-        columns.bind(record.expires_at.map(Timestamp::as_micros))?;
-        columns.bind(moment.map(Timestamp::as_micros))?;
-        columns.bind(doubt.map(|doubt| doubt.since.as_micros()))?;
-        columns.bind(doubt.map(|doubt| doubt.tries))?;
-        columns.bind(doubt.map(|doubt| doubt.parked))?;
-        columns.bind(record.provider_reference.as_deref())?;
-        columns.bind(self.evidence.as_deref())?;
-        columns.bind(self.recovery.as_deref())?;
-        columns.bind(self.request.as_deref())
-    }
-
-    /// Whether the columns past [`COMMON`] are all NULL.
-    pub(super) fn is_common(&self) -> bool {
-        let record = &self.record;
-        record.state == State::InProgress
-            && record.terms.after_retention == AfterRetention::Fresh
-            && record.terms.horizon.is_none()
-            && record.last_error.is_none()
-            && record.settled_at.is_none()
-            && record.expires_at.is_none()
-            && record.provider_reference.is_none()
-            && self.evidence.is_none()
-            && self.recovery.is_none()
-            && self.request.is_none()
-    }
+/// Whether the columns past [`COMMON`] are all NULL.
+pub(super) fn is_common(record: &Record) -> bool {
+    record.state == State::InProgress
+        && record.terms.after_retention == AfterRetention::Fresh
+        && record.terms.horizon.is_none()
+        && record.last_error.is_none()
+        && record.settled_at.is_none()
+        && record.expires_at.is_none()
+        && record.provider_reference.is_none()
+        && record.evidence.is_none()
+        && record.recovery.is_none()
+        && record.request.is_none()
 }
 
 /// How much of a row is bound.

@@ -4,13 +4,14 @@ use std::sync::LazyLock;
 
 use oncegate_core::identity::{RecordId, Version};
 use oncegate_core::record::{Record, State, StateKind};
+use oncegate_core::response::Answer;
 use oncegate_core::time::{Timestamp, micros};
-use oncegate_store::{Due, Outcome, Scan};
+use oncegate_store::{Due, Outcome, Scan, Write};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Rows, params};
 
 use super::error::Failure;
 use super::places::Places;
-use super::row::{COLUMNS, COMMON, EncodedRow, EncodedWrite, FROZEN, IDENTITY, Part, decode, state_number};
+use super::row::{self, COLUMNS, COMMON, FROZEN, IDENTITY, Part, decode, state_number};
 
 static INSERT: LazyLock<String> = LazyLock::new(|| insert_of(&COLUMNS));
 /// The usual reserve: what it leaves out is NULL.
@@ -96,7 +97,7 @@ pub(super) static OVERDUE: LazyLock<String> = LazyLock::new(|| {
 pub(super) fn apply_in(
     connection: &Connection,
     places: &mut Places,
-    batch: &[EncodedWrite],
+    batch: &[Write],
     now: Timestamp,
 ) -> Result<Vec<Outcome>, Failure> {
     let mut batch_in = Batch::prepare(connection, places)?;
@@ -127,11 +128,11 @@ impl<'c> Batch<'c> {
         })
     }
 
-    fn apply(&mut self, write: &EncodedWrite, now: Timestamp) -> Result<Outcome, Failure> {
+    fn apply(&mut self, write: &Write, now: Timestamp) -> Result<Outcome, Failure> {
         let (id, is_applied) = match write {
-            EncodedWrite::Insert(row) => (row.record.id, self.insert(row)?),
-            EncodedWrite::Swap { expect, row } => (row.record.id, self.swap(*expect, row)?),
-            EncodedWrite::Remove { id, expect, grace } => {
+            Write::Insert(record) => (record.id, self.insert(record)?),
+            Write::Swap { expect, record } => (record.id, self.swap(*expect, record)?),
+            Write::Remove { id, expect, grace } => {
                 let before = now.as_micros().saturating_sub(micros(*grace));
                 (*id, remove(self.connection, *id, *expect, before)?)
             }
@@ -145,62 +146,69 @@ impl<'c> Batch<'c> {
         })
     }
 
-    fn insert(&mut self, row: &EncodedRow) -> Result<bool, Failure> {
-        let (statement, part) = if row.is_common() {
+    fn insert(&mut self, record: &Record) -> Result<bool, Failure> {
+        let (statement, part) = if row::is_common(record) {
             (&mut self.insert_common, Part::Common)
         } else {
             (&mut self.insert, Part::Whole)
         };
-        row.bind(statement, part)?;
+        row::bind(record, statement, part)?;
         if statement.raw_execute()? == 0 {
             return Ok(false);
         }
         let seq = self.connection.last_insert_rowid();
-        match &row.answer {
-            Some(answer) => drop(self.keep_answer.execute(params![seq, answer])?),
+        match &record.state {
+            State::Completed(answer) => self.keep_answer(seq, answer)?,
             // It will be settled soon.
-            None => self.places.remember(row.record.id, seq),
+            _ => self.places.remember(record.id, seq),
         }
         Ok(true)
     }
 
-    fn swap(&mut self, expect: Version, row: &EncodedRow) -> Result<bool, Failure> {
-        let id = row.record.id;
+    fn swap(&mut self, expect: Version, record: &Record) -> Result<bool, Failure> {
+        let id = record.id;
         let remembered = self.places.forget(id);
         if let Some(seq) = remembered
-            && self.swap_at(seq, expect, row)?
+            && self.swap_at(seq, expect, record)?
         {
             return Ok(true);
         }
         // Not remembered, or the row is elsewhere by now, or its version is another.
         match find(self.connection, id)? {
-            Some(seq) if remembered != Some(seq) => self.swap_at(seq, expect, row),
+            Some(seq) if remembered != Some(seq) => self.swap_at(seq, expect, record),
             _ => Ok(false),
         }
     }
 
-    fn swap_at(&mut self, seq: i64, expect: Version, row: &EncodedRow) -> Result<bool, Failure> {
-        if !self.swap_within_life(seq, expect, row)? && !self.swap_any(seq, expect, row)? {
+    fn swap_at(&mut self, seq: i64, expect: Version, record: &Record) -> Result<bool, Failure> {
+        if !self.swap_within_life(seq, expect, record)? && !self.swap_any(seq, expect, record)? {
             return Ok(false);
         }
-        match &row.answer {
-            Some(answer) => drop(self.keep_answer.execute(params![seq, answer])?),
-            None => drop(self.connection.prepare_cached(DROP_ANSWER)?.execute([seq])?),
+        match &record.state {
+            State::Completed(answer) => self.keep_answer(seq, answer)?,
+            _ => drop(self.connection.prepare_cached(DROP_ANSWER)?.execute([seq])?),
         }
         Ok(true)
     }
 
-    fn swap_within_life(&mut self, seq: i64, expect: Version, row: &EncodedRow) -> Result<bool, Failure> {
+    fn keep_answer(&mut self, seq: i64, answer: &Answer) -> Result<(), Failure> {
+        self.keep_answer.raw_bind_parameter(1, seq)?;
+        self.keep_answer.raw_bind_parameter(2, answer.encode())?;
+        self.keep_answer.raw_execute()?;
+        Ok(())
+    }
+
+    fn swap_within_life(&mut self, seq: i64, expect: Version, record: &Record) -> Result<bool, Failure> {
         let statement = &mut self.swap_within_life;
-        row.bind(statement, Part::WithinLife)?;
+        row::bind(record, statement, Part::WithinLife)?;
         statement.raw_bind_parameter(SEQ, seq)?;
         statement.raw_bind_parameter(EXPECTED, expect.as_raw())?;
-        statement.raw_bind_parameter(LIFE, &row.record.life.as_bytes()[..])?;
+        statement.raw_bind_parameter(LIFE, &record.life.as_bytes()[..])?;
         Ok(statement.raw_execute()? == 1)
     }
 
-    fn swap_any(&mut self, seq: i64, expect: Version, row: &EncodedRow) -> Result<bool, Failure> {
-        row.bind(&mut self.swap, Part::Changing)?;
+    fn swap_any(&mut self, seq: i64, expect: Version, record: &Record) -> Result<bool, Failure> {
+        row::bind(record, &mut self.swap, Part::Changing)?;
         self.swap.raw_bind_parameter(SEQ, seq)?;
         self.swap.raw_bind_parameter(EXPECTED, expect.as_raw())?;
         Ok(self.swap.raw_execute()? == 1)

@@ -35,10 +35,6 @@ fn insert(record: &Record) -> Write {
     Write::Insert(Box::new(record.clone()))
 }
 
-fn encoded(batch: &[Write]) -> Vec<EncodedWrite> {
-    batch.iter().map(EncodedWrite::new).collect()
-}
-
 // ---- Plans -----------------------------------------------------------------------------------------------------------
 
 fn plan(connection: &Connection, sql: &str) -> String {
@@ -208,7 +204,7 @@ fn a_failed_commit_is_in_doubt_and_a_failed_statement_is_not() {
     let place = Place::new();
     let store = place.open();
     let connection = connection::for_writing(&SqliteOptions::new(place.file())).unwrap();
-    let batch = encoded(&[insert(&reserved("a", 1, LONG_AGO)), insert(&reserved("b", 2, LONG_AGO))]);
+    let batch = [insert(&reserved("a", 1, LONG_AGO)), insert(&reserved("b", 2, LONG_AGO))];
 
     connection.commit_hook(Some(|| true)).unwrap();
     let error = writer::commit(&connection, &mut places::Places::default(), &batch, LONG_AGO).unwrap_err();
@@ -220,7 +216,7 @@ fn a_failed_commit_is_in_doubt_and_a_failed_statement_is_not() {
     connection.pragma_update(None, "max_page_count", pages).unwrap();
     let mut large = moved_to(&reserved("large", 3, LONG_AGO), StateKind::Completed, FAR_AHEAD);
     large.state = State::Completed(answer(200, &vec![0; 1 << 20]));
-    let too_much = encoded(&[insert(&reserved("a", 1, LONG_AGO)), insert(&large)]);
+    let too_much = [insert(&reserved("a", 1, LONG_AGO)), insert(&large)];
     let error = writer::commit(&connection, &mut places::Places::default(), &too_much, LONG_AGO).unwrap_err();
     assert_eq!((error.kind(), error.effect()), (Kind::Full, Effect::None), "{error}");
     assert!(connection.is_autocommit(), "no transaction is left open");
@@ -255,11 +251,11 @@ fn a_write_nobody_waits_for_lands_all_the_same() {
     let batch = [insert(&reserved("a", 1, LONG_AGO))];
     block_on(async {
         let mut apply = std::pin::pin!(store.apply(&batch));
-        // Polled once, so that it is submitted, then dropped.
+        // Polled once, then dropped.
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         let _ = apply.as_mut().poll(&mut context);
     });
-    // The writer works in order: this one's answer comes after the other's commit.
+    // Whoever writes next comes after it.
     block_on(store.apply(&[insert(&reserved("b", 2, LONG_AGO))])).unwrap();
     assert!(block_on(read_one(&store, id("a"))).unwrap().is_some());
 }

@@ -1,6 +1,7 @@
-//! A thread that owns a connection and runs one job after the other on it.
+//! A thread that owns a connection and reads with it, one job after the other.
 //!
-//! SQLite's calls block; an async caller hands them to such a thread and awaits the answer.
+//! SQLite's calls block; an async caller hands them to such a thread and awaits the answer. Not here: writing, which is
+//! done where the batch is, because the way to a thread and back would cost as much as a small batch.
 
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -34,40 +35,25 @@ impl ConnectionThread {
         Ok(Self { jobs: Some(jobs), thread: Some(thread) })
     }
 
-    /// Runs `job` and awaits its answer. `in_doubt` is what is true of a job whose answer never comes.
+    /// Runs `job`, which only reads, and awaits its answer.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         operation: &'static str,
-        in_doubt: Effect,
         job: impl FnOnce(&mut Connection) -> std::result::Result<T, Failure> + Send + 'static,
     ) -> Result<T> {
-        let run = move |connection: &mut Connection| {
-            job(connection).map_err(|failure| store_error(failure, operation, Effect::None))
-        };
-        self.submit(operation, in_doubt, run, |_| ()).await
-    }
-
-    /// Like [`Self::run`], for a job that says itself what its failure means; `afterwards` runs when the answer has left.
-    pub(super) async fn submit<T: Send + 'static>(
-        &self,
-        operation: &'static str,
-        in_doubt: Effect,
-        job: impl FnOnce(&mut Connection) -> Result<T> + Send + 'static,
-        afterwards: impl FnOnce(&Connection) + Send + 'static,
-    ) -> Result<T> {
         let gone =
-            |effect| StoreError::new(Kind::Unavailable, effect, operation).because("its thread has ended");
+            || StoreError::new(Kind::Unavailable, Effect::None, operation).because("its thread has ended");
         let (answer, answered) = oneshot::channel();
         let job: Job = Box::new(move |connection| {
-            // Nobody may be waiting any more; the job is done all the same.
+            // Nobody may be waiting any more.
             let _ = answer.send(job(connection));
-            afterwards(connection);
         });
         let submitted = self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
         if !submitted {
-            return Err(gone(Effect::None));
+            return Err(gone());
         }
-        answered.await.map_err(|_| gone(in_doubt))?
+        let answer = answered.await.map_err(|_| gone())?;
+        answer.map_err(|failure| store_error(failure, operation, Effect::None))
     }
 }
 

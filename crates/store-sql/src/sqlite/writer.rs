@@ -1,10 +1,10 @@
 //! The one writer: a batch is a transaction, and its outcomes leave after the commit.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use oncegate_core::time::Timestamp;
-use oncegate_store::{Effect, Kind, Outcome, Result, StoreError};
+use oncegate_store::{Effect, Kind, Outcome, Result, StoreError, Write};
 use rusqlite::Connection;
 
 use super::SqliteOptions;
@@ -13,48 +13,38 @@ use super::connection;
 use super::error::{Failure, store_error};
 use super::file::{Identity, identity};
 use super::places::Places;
-use super::row::EncodedWrite;
 use super::statements::{apply_in, run};
-use super::thread::ConnectionThread;
 
-/// Writes batches, one after the other.
+/// Writes batches, one after the other, each on the thread that brings it.
 #[derive(Debug)]
 pub(super) struct Writer {
-    thread: ConnectionThread,
-    checkpointer: Arc<Checkpointer>,
-    file: Arc<OpenedFile>,
-    places: Arc<Mutex<Places>>,
+    inner: Mutex<Inner>,
+    checkpointer: Checkpointer,
+    file: OpenedFile,
+}
+
+#[derive(Debug)]
+struct Inner {
+    connection: Connection,
+    places: Places,
 }
 
 impl Writer {
     pub(super) fn start(options: &SqliteOptions) -> Result<Self> {
-        let connection = connection::for_writing(options)?;
+        let inner = Inner { connection: connection::for_writing(options)?, places: Places::default() };
         Ok(Self {
-            thread: ConnectionThread::start("writer", connection)?,
-            checkpointer: Arc::new(Checkpointer::start(
-                connection::for_writing(options)?,
-                options.path.clone(),
-            )?),
-            file: Arc::new(OpenedFile::new(&options.path)?),
-            places: Arc::default(),
+            inner: Mutex::new(inner),
+            checkpointer: Checkpointer::start(connection::for_writing(options)?, options.path.clone())?,
+            file: OpenedFile::new(&options.path)?,
         })
     }
 
-    pub(super) async fn apply(&self, batch: Vec<EncodedWrite>, now: Timestamp) -> Result<Vec<Outcome>> {
-        let (file, checkpointer) = (Arc::clone(&self.file), Arc::clone(&self.checkpointer));
-        let places = Arc::clone(&self.places);
-        let write = move |connection: &mut Connection| {
-            file.check()?;
-            // Only this thread takes the lock.
-            let mut places = places.lock().unwrap_or_else(PoisonError::into_inner);
-            let outcomes = commit(connection, &mut places, &batch, now)?;
-            // Back to where it was made: freeing it is not this thread's work.
-            Ok((outcomes, batch))
-        };
-        // The log is looked after when the outcomes have left.
-        let look_after = move |connection: &Connection| checkpointer.keep_short(connection);
-        // A thread that ends before it answers may have committed.
-        let (outcomes, _batch) = self.thread.submit("apply", Effect::Unknown, write, look_after).await?;
+    /// Blocks until the batch is durable. A panic in an earlier batch left at most a transaction open, which is rolled back.
+    pub(super) fn apply(&self, batch: &[Write], now: impl FnOnce() -> Timestamp) -> Result<Vec<Outcome>> {
+        let inner = &mut *self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        self.file.check()?;
+        let outcomes = commit(&inner.connection, &mut inner.places, batch, now())?;
+        self.checkpointer.keep_short(&inner.connection);
         Ok(outcomes)
     }
 }
@@ -91,7 +81,7 @@ impl OpenedFile {
 pub(super) fn commit(
     connection: &Connection,
     places: &mut Places,
-    batch: &[EncodedWrite],
+    batch: &[Write],
     now: Timestamp,
 ) -> Result<Vec<Outcome>> {
     let none = |failure: Failure| store_error(failure, "apply", Effect::None);
