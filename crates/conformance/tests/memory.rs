@@ -5,6 +5,7 @@ use oncegate_conformance::histories::equal_the_model;
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::Record;
 use oncegate_core::time::Timestamp;
+use oncegate_store::clock::Clock;
 use oncegate_store::drive::read_one;
 use oncegate_store::memory::MemoryStore;
 use oncegate_store::{
@@ -142,6 +143,10 @@ impl Store for Broken {
             return Ok(*STOPPED.get_or_init(|| now));
         }
         self.inner.clock().await
+    }
+
+    fn local_clock(&self) -> Option<Clock> {
+        None
     }
 }
 

@@ -54,12 +54,17 @@ pub struct Policy {
     pub horizon: Option<Duration>,
     /// How long a duplicate waits for the first answer, where it waits.
     pub wait_limit: Duration,
+    /// How long the client whose attempt it was waits for its answer to be recorded before it is told that the outcome is
+    /// unknown. Recording goes on.
+    pub patience: Duration,
     /// The name of the header that marks a replay.
     pub replayed_header: &'static str,
     /// The largest request body.
     pub body_bytes_max: u64,
     /// The largest answer that is kept.
     pub answer_bytes_max: u64,
+    /// Whether `Set-Cookie` is kept with an answer, and so replayed.
+    pub keeps_cookies: bool,
     /// `Retry-After` while in progress.
     pub retry_in_progress: Duration,
     /// `Retry-After` while unknown.

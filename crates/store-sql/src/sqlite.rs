@@ -145,4 +145,8 @@ impl Store for SqliteStore {
     async fn clock(&self) -> Result<Timestamp> {
         Ok(self.clock.now())
     }
+
+    fn local_clock(&self) -> Option<Clock> {
+        Some(self.clock.clone())
+    }
 }

@@ -11,6 +11,7 @@ use oncegate_core::record::Record;
 use oncegate_core::time::Timestamp;
 use tokio::sync::Semaphore;
 
+use crate::clock::Clock;
 use crate::error::{Effect, Kind, StoreError};
 use crate::query::{Counts, Cursor, Due, Filter, Page, Scan};
 use crate::write::{Outcome, Write};
@@ -177,5 +178,9 @@ impl<S: Store> Store for Faulty<S> {
     async fn clock(&self) -> Result<Timestamp> {
         self.check_read("clock")?;
         self.inner.clock().await
+    }
+
+    fn local_clock(&self) -> Option<Clock> {
+        self.inner.local_clock()
     }
 }

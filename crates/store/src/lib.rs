@@ -22,6 +22,8 @@ use oncegate_core::identity::RecordId;
 use oncegate_core::record::Record;
 use oncegate_core::time::Timestamp;
 
+use clock::Clock;
+
 pub use error::{Effect, Kind, StoreError};
 pub use query::{Counts, Cursor, Due, Filter, Page, Scan};
 pub use write::{Outcome, Write};
@@ -96,6 +98,9 @@ pub trait Store: Send + Sync + 'static {
     /// # Contract
     /// - It goes on, and never runs backwards on any handle of this process. (`the_clock_never_runs_backwards`)
     fn clock(&self) -> impl Future<Output = Result<Timestamp>> + Send;
+
+    /// That clock itself, where it is in this process: then it is read, and not sampled.
+    fn local_clock(&self) -> Option<Clock>;
 }
 
 /// What a store can do beyond the contract.

@@ -191,4 +191,8 @@ impl Store for MemoryStore {
     async fn clock(&self) -> Result<Timestamp> {
         Ok(self.clock.now())
     }
+
+    fn local_clock(&self) -> Option<Clock> {
+        Some(self.clock.clone())
+    }
 }

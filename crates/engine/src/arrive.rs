@@ -1,0 +1,314 @@
+//! A request arrives: from the cache, or by a reserve through the batching writer.
+//!
+//! **Invariants:** nothing runs that is not reserved, durably, under a lease that has not ended; and a reserve that may have
+//! been written without anybody to run it is cleaned up, also if its caller goes away while it waits.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use oncegate_core::decide::{Arrival, Decision, Event, Lease, Next, Notice, Step, decide};
+use oncegate_core::identity::{RecordId, Version};
+use oncegate_core::record::{GoneStatus, Record};
+use oncegate_core::response::Answer;
+use oncegate_core::time::Timestamp;
+use oncegate_store::{Effect, Outcome, Store, Write};
+
+use crate::drive::ROUNDS_MAX;
+use crate::engine::Engine;
+use crate::held::Held;
+use crate::meters::observe;
+use crate::route::Route;
+use crate::settle::Settlement;
+use crate::writer::InFlight;
+
+/// The first pause before a reserve in doubt is tried again.
+const DOUBT_BACKOFF: Duration = Duration::from_millis(10);
+/// With so many clean-ups waiting for the store, no more reserves are tried.
+const CLEAN_UPS_MAX: usize = 10_000;
+
+/// What a request may do.
+#[derive(Debug)]
+#[must_use]
+pub enum Arrived<S: Store> {
+    /// Run it, and settle what became of it.
+    Execute(Box<Held<S>>),
+    /// It is over: send this and touch nothing.
+    Replay {
+        /// The first answer.
+        answer: Arc<Answer>,
+        /// When it is no longer kept.
+        expires_at: Option<Timestamp>,
+    },
+    /// Somebody will run it.
+    Accepted(RecordId),
+    /// Another caller holds the lease until then.
+    Busy {
+        /// The lease's end, as it stands.
+        until: Timestamp,
+    },
+    /// Nobody knows what the last attempt did.
+    Unsettled {
+        /// Since when.
+        since: Timestamp,
+        /// An operator has it.
+        parked: bool,
+    },
+    /// Same key, another request.
+    Mismatch,
+    /// Past retention.
+    Gone {
+        /// With which status.
+        status: GoneStatus,
+    },
+}
+
+/// Nothing was executed, and nothing will be: ask again later.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unavailable {
+    /// Too much waits to be written.
+    Overloaded,
+    /// The store could not say yes.
+    Store {
+        /// What it said.
+        words: Box<str>,
+    },
+    /// The system has no randomness to give, and a guessable token protects nothing.
+    NoRandomness,
+}
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Overloaded => f.write_str("too much waits to be written; nothing was executed"),
+            Self::Store { words } => write!(f, "the store could not say yes; nothing was executed ({words})"),
+            Self::NoRandomness => f.write_str("the system has no randomness to give; nothing was executed"),
+        }
+    }
+}
+
+impl Error for Unavailable {}
+
+impl Unavailable {
+    pub(crate) fn store(words: impl fmt::Display) -> Self {
+        Self::Store { words: words.to_string().into() }
+    }
+}
+
+impl<S: Store> Engine<S> {
+    /// Decides what a request may do.
+    ///
+    /// Dropping the future is safe: what it may have reserved is cleaned up.
+    pub async fn arrive(&self, route: &Route, arrival: Arrival) -> Result<Arrived<S>, Unavailable> {
+        let started = Instant::now();
+        let mut reserve = Reserve::new(self, route, arrival);
+        let arrived = match reserve.by_cache() {
+            Some(arrived) => arrived,
+            None => reserve.by_store().await?,
+        };
+        route.meters().arrive_s.record(started.elapsed());
+        Ok(arrived)
+    }
+}
+
+/// A request on its way to a decision.
+struct Reserve<'a, S: Store> {
+    engine: &'a Engine<S>,
+    route: &'a Route,
+    event: Event,
+    id: RecordId,
+    /// A write of ours that may be there, or may still land: the version that it was conditioned on.
+    may_land: Option<Over>,
+    in_flight: Option<InFlight>,
+}
+
+/// The version that a write was conditioned on; `None` for an insert.
+type Over = Option<Version>;
+
+impl<'a, S: Store> Reserve<'a, S> {
+    fn new(engine: &'a Engine<S>, route: &'a Route, arrival: Arrival) -> Self {
+        let id = RecordId::of(&arrival.address);
+        Self { engine, route, event: Event::Arrive(arrival), id, may_land: None, in_flight: None }
+    }
+
+    /// The answer that the cache allows. The rules are the same; only the row comes from elsewhere.
+    fn by_cache(&mut self) -> Option<Arrived<S>> {
+        let now = self.engine.now();
+        let hit = self.engine.0.cache.get(self.id, now)?;
+        let step = decide(Some(hit.record()), &self.event, now);
+        match &step.decision {
+            Decision::Replay(_) | Decision::Mismatch if step.next == Next::Keep => {
+                Some(self.decided(step, Some(hit.record())))
+            }
+            _ => None,
+        }
+    }
+
+    async fn by_store(&mut self) -> Result<Arrived<S>, Unavailable> {
+        if !self.engine.0.breaker.admits() {
+            let pause = self.engine.0.breaker.pause();
+            return Err(Unavailable::store(format_args!(
+                "it failed several times; next try within {pause:?}"
+            )));
+        }
+        if self.engine.0.behind.count() > CLEAN_UPS_MAX {
+            return Err(Unavailable::Overloaded);
+        }
+        self.in_flight = Some(self.engine.0.writer.in_flight());
+        let mut row: Option<Record> = None;
+        let mut doubted_since: Option<Instant> = None;
+        for _ in 0..ROUNDS_MAX {
+            // Before the write is submitted: a lease counts from here.
+            let now = self.engine.now();
+            let epoch = self.engine.0.cache.epoch(self.id, now);
+            let step = decide(row.as_ref(), &self.event, now);
+            let Some(write) = Write::of_step(row.as_ref(), &step) else {
+                self.may_land = None;
+                return self.granted_or_told(step, row.as_ref());
+            };
+            let over = row.as_ref().map(|row| row.version);
+            let ticket = self.engine.0.writer.submit(write).map_err(|_| Unavailable::Overloaded)?;
+            self.may_land = Some(over);
+            let timeout = self.engine.0.options.store_timeout;
+            match ticket.outcome_within(timeout, &self.engine.0.breaker).await {
+                Ok(Outcome::Applied) => {
+                    self.may_land = None;
+                    observe(row.as_ref(), &step);
+                    return self.granted_or_told(step, row.as_ref());
+                }
+                // Whatever of ours was in doubt can no longer land: the row is another by now, or it is ours.
+                Ok(Outcome::Refused { current }) => {
+                    (self.may_land, doubted_since) = (None, None);
+                    row = current.map(|row| *row);
+                    if let Some(row) = &row {
+                        self.engine.0.cache.keep(row, epoch, self.engine.now());
+                    }
+                }
+                Ok(Outcome::Unreadable { problem }) => {
+                    self.may_land = None;
+                    return Err(Unavailable::store(problem));
+                }
+                Err(error) if error.effect() == Effect::None => {
+                    if doubted_since.is_none() {
+                        self.may_land = None;
+                    }
+                    return Err(Unavailable::store(error));
+                }
+                // In doubt. The same write again, with the same token, conflicts with itself: it finds its own row, or takes
+                // the place. But only until the client is told; then nothing may run any more, and dropping this cleans up.
+                Err(error) => {
+                    let since = *doubted_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() >= self.engine.0.options.doubt_patience {
+                        return Err(Unavailable::store(error));
+                    }
+                    tokio::time::sleep(DOUBT_BACKOFF).await;
+                }
+            }
+        }
+        Err(Unavailable::store("others were in the way for too long"))
+    }
+
+    /// An acknowledgement that comes after the lease's end grants nothing.
+    fn granted_or_told(&mut self, step: Step, row: Option<&Record>) -> Result<Arrived<S>, Unavailable> {
+        let arrived = self.decided(step, row);
+        match arrived {
+            Arrived::Execute(held) if held.permit().check().is_err() => {
+                let settlement =
+                    Settlement::released("reserve_too_late", "the store acknowledged it after its lease");
+                self.engine.behind(async move { drop(held.settle(settlement).await) });
+                Err(Unavailable::store("it acknowledged the reserve after its lease had ended"))
+            }
+            arrived => Ok(arrived),
+        }
+    }
+
+    /// Counts, and hands out what was decided over `row`.
+    fn decided(&mut self, step: Step, row: Option<&Record>) -> Arrived<S> {
+        let meters = self.route.meters();
+        if step.notices.contains(&Notice::Misuse) {
+            meters.key_misuse.increment(1);
+        }
+        let is_duplicate = !matches!(step.decision, Decision::Execute(_) | Decision::Accepted);
+        if is_duplicate && let Event::Arrive(arrival) = &self.event {
+            self.engine.0.duplicates.count(arrival.address.scope.tenant_str());
+        }
+        let next = match step.next {
+            Next::Put(record) => Some(*record),
+            Next::Keep | Next::Remove { .. } => None,
+        };
+        match step.decision {
+            Decision::Execute(lease) => {
+                self.count_execution(&lease, row);
+                let record = next.or_else(|| row.cloned());
+                match record {
+                    Some(record) => self.hold(lease, record),
+                    // There is no lease without a row.
+                    None => Arrived::Busy { until: lease.until },
+                }
+            }
+            Decision::Replay(answer) => {
+                meters.replay.increment(1);
+                let expires_at = next.as_ref().or(row).and_then(|record| record.expires_at);
+                Arrived::Replay { answer, expires_at }
+            }
+            Decision::Accepted => {
+                meters.created.increment(1);
+                Arrived::Accepted(self.id)
+            }
+            Decision::Busy { until } => {
+                meters.in_progress.increment(1);
+                Arrived::Busy { until }
+            }
+            Decision::Unsettled { since, parked } => {
+                meters.unknown.increment(1);
+                Arrived::Unsettled { since, parked }
+            }
+            Decision::Gone { status, .. } => Arrived::Gone { status },
+            Decision::Mismatch => {
+                meters.key_misuse.increment(1);
+                Arrived::Mismatch
+            }
+            // Not decisions about an arrival. Whatever they would mean, nothing runs.
+            Decision::Done
+            | Decision::Renewed { .. }
+            | Decision::Fenced(_)
+            | Decision::Refused(_)
+            | Decision::KeepApart
+            | Decision::Nothing => Arrived::Mismatch,
+        }
+    }
+
+    fn count_execution(&self, lease: &Lease, row: Option<&Record>) {
+        let meters = self.route.meters();
+        match row {
+            Some(_) if lease.attempt > 1 => meters.failed_retry.increment(1),
+            Some(row) if row.life != lease.holder.life => {
+                meters.created.increment(1);
+                meters.after_expiry.increment(1);
+            }
+            _ => meters.created.increment(1),
+        }
+    }
+
+    fn hold(&mut self, lease: Lease, record: Record) -> Arrived<S> {
+        let in_flight = self.in_flight.take().unwrap_or_else(|| self.engine.0.writer.in_flight());
+        Arrived::Execute(Box::new(Held::new(
+            self.engine.clone(),
+            self.route.clone(),
+            lease,
+            record,
+            in_flight,
+        )))
+    }
+}
+
+impl<S: Store> Drop for Reserve<'_, S> {
+    /// Refused, or given up by its caller, with a write that may be there: from here on only clean-up is allowed.
+    fn drop(&mut self) {
+        let Some(over) = self.may_land.take() else { return };
+        if let Event::Arrive(arrival) = &self.event {
+            self.engine.clean_up(arrival.clone(), over);
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Completed records, replayed without asking the store.
+//!
+//! **Invariants:** only completed records, whose answers never change; none within 2 ε of its expiry, which comes from the row
+//! and is checked on every hit; none longer than the age limit after the store showed it, so that a forgotten answer is
+//! gone everywhere when its tombstone ends. Bounded by bytes. A record owns all its bytes: nothing of a request's buffers
+//! is kept alive by it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use oncegate_core::identity::RecordId;
+use oncegate_core::record::{Record, State};
+use oncegate_core::time::{Now, Timestamp};
+use quick_cache::Weighter;
+use quick_cache::sync::Cache as QuickCache;
+
+/// What an entry takes besides its texts and its answer: the record's fields, and the cache's own book-keeping.
+const ENTRY_BYTES: usize = 640;
+/// Independent counters of what was taken out; a power of two.
+const EPOCHS: usize = 64;
+
+pub(crate) struct Cache {
+    entries: QuickCache<RecordId, Arc<Entry>, Bytes>,
+    age_max: Duration,
+    epochs: [AtomicU64; EPOCHS],
+}
+
+struct Entry {
+    record: Record,
+    /// When the store was asked for it, or before.
+    shown_at: Timestamp,
+}
+
+/// A completed record out of the cache.
+pub(crate) struct Hit(Arc<Entry>);
+
+impl Hit {
+    pub(crate) fn record(&self) -> &Record {
+        &self.0.record
+    }
+}
+
+/// What must not have changed between asking the store and keeping what it said.
+#[derive(Clone, Copy)]
+pub(crate) struct Epoch {
+    value: u64,
+    asked_at: Timestamp,
+}
+
+#[derive(Clone)]
+struct Bytes;
+
+impl Weighter<RecordId, Arc<Entry>> for Bytes {
+    fn weight(&self, _: &RecordId, entry: &Arc<Entry>) -> u64 {
+        let record = &entry.record;
+        let answer = match &record.state {
+            State::Completed(answer) => answer.size_hint(),
+            _ => 0,
+        };
+        let texts = record.address.scope.as_str().len()
+            + record.address.key.as_str().len()
+            + record.operation.as_str().len();
+        (ENTRY_BYTES + texts + answer) as u64
+    }
+}
+
+impl Cache {
+    pub(crate) fn new(bytes: u64, age_max: Duration) -> Self {
+        let items = usize::try_from(bytes / 1024).unwrap_or(usize::MAX).clamp(16, 1 << 20);
+        Self {
+            entries: QuickCache::with_weighter(items, bytes, Bytes),
+            age_max,
+            epochs: std::array::from_fn(|_| AtomicU64::new(0)),
+        }
+    }
+
+    /// Before asking the store for a row that may be kept.
+    pub(crate) fn epoch(&self, id: RecordId, now: Now) -> Epoch {
+        Epoch { value: self.counter(id).load(Ordering::Acquire), asked_at: now.at.minus(now.error) }
+    }
+
+    /// Keeps a row that the store has shown or acknowledged, if it is one to keep.
+    pub(crate) fn keep(&self, record: &Record, epoch: Epoch, now: Now) {
+        if !is_replayable(record, now) {
+            return;
+        }
+        let id = record.id;
+        self.entries.insert(id, Arc::new(Entry { record: record.clone(), shown_at: epoch.asked_at }));
+        // Taken out meanwhile: what was just put in may be what was taken out.
+        if self.counter(id).load(Ordering::Acquire) != epoch.value {
+            self.entries.remove(&id);
+        }
+    }
+
+    /// The completed record with this id, if it is here and may be replayed now.
+    pub(crate) fn get(&self, id: RecordId, now: Now) -> Option<Hit> {
+        let entry = self.entries.get(&id)?;
+        let is_young = now.at.plus(now.error).since(entry.shown_at) < self.age_max;
+        if is_young && is_replayable(&entry.record, now) {
+            return Some(Hit(entry));
+        }
+        self.entries.remove(&id);
+        None
+    }
+
+    /// Takes out what the store no longer says.
+    pub(crate) fn drop_record(&self, id: RecordId) {
+        self.counter(id).fetch_add(1, Ordering::AcqRel);
+        self.entries.remove(&id);
+    }
+
+    /// What is in it, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.entries.weight()
+    }
+
+    fn counter(&self, id: RecordId) -> &AtomicU64 {
+        &self.epochs[usize::from(id.as_bytes()[0]) % EPOCHS]
+    }
+}
+
+/// Completed, and not within 2 ε of its end: another node may already have begun a new life.
+fn is_replayable(record: &Record, now: Now) -> bool {
+    let guarded = Now { at: now.at, error: now.error * 2 };
+    matches!(record.state, State::Completed(_))
+        && record.expires_at.is_some_and(|end| !guarded.may_be_past(end))
+}

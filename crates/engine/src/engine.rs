@@ -1,0 +1,217 @@
+//! The engine: its parts, and how they are put together.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use oncegate_core::decide::{Decision, Event, Step};
+use oncegate_core::identity::RecordId;
+use oncegate_core::key::Key;
+use oncegate_core::record::{Reason, Record};
+use oncegate_core::scope::{Address, Scope};
+use oncegate_core::time::Now;
+use oncegate_store::{Effect, Kind, Store, StoreError};
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+
+use crate::breaker::Breaker;
+use crate::cache::Cache;
+use crate::clock::NodeClock;
+use crate::meters::Duplicates;
+use crate::options::Options;
+use crate::wait::Waiters;
+use crate::writer::Writer;
+
+/// The life of requests over one store. Clones are handles on the same engine.
+pub struct Engine<S>(pub(crate) Arc<Inner<S>>);
+
+impl<S> Clone for Engine<S> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+pub(crate) struct Inner<S> {
+    pub(crate) store: Arc<S>,
+    pub(crate) writer: Writer,
+    pub(crate) cache: Cache,
+    pub(crate) clock: NodeClock,
+    pub(crate) waiters: Waiters,
+    pub(crate) breaker: Arc<Breaker>,
+    pub(crate) duplicates: Duplicates,
+    pub(crate) options: Options,
+    pub(crate) runtime: Handle,
+    /// Work that goes on without anybody waiting for it: clean-ups, abandoned attempts.
+    pub(crate) behind: Behind,
+}
+
+impl<S: Store> Engine<S> {
+    /// Starts an engine over `store`, on the tokio runtime that this is called in.
+    pub async fn start(store: S, options: Options) -> Result<Self, StartError> {
+        let store = Arc::new(store);
+        let clock = match &options.clock {
+            Some(clock) => clock.clone(),
+            None => NodeClock::of_store(&store).await.map_err(StartError::Clock)?,
+        };
+        let runtime = Handle::current();
+        let breaker = Arc::new(Breaker::new(options.breaker_failures.max(1), options.breaker_pause));
+        let writer = Writer::start(Arc::clone(&store), Arc::clone(&breaker), &options, runtime.clone())
+            .map_err(StartError::Thread)?;
+        Ok(Self(Arc::new(Inner {
+            store,
+            writer,
+            cache: Cache::new(options.cache_bytes, options.cache_age_max),
+            clock,
+            waiters: Waiters::default(),
+            breaker,
+            duplicates: Duplicates::default(),
+            options,
+            runtime,
+            behind: Behind::default(),
+        })))
+    }
+
+    /// The store beneath.
+    #[must_use]
+    pub fn store(&self) -> &S {
+        &self.0.store
+    }
+
+    /// The store's time, as this node knows it.
+    #[must_use]
+    pub fn now(&self) -> Now {
+        self.0.clock.now()
+    }
+
+    /// Makes an event happen to a record: for operators and workers. Returns the step that took effect.
+    pub async fn drive(&self, id: RecordId, event: &Event) -> Result<Step, Arc<StoreError>> {
+        let row = self.read(id).await?;
+        let stepped = self.step(event, row).await?;
+        self.0.cache.drop_record(id);
+        self.0.waiters.wake(id);
+        Ok(stepped.step)
+    }
+
+    /// Drops a stored answer: an operator's act, on settled records only. The key stays shut until no node can replay the
+    /// answer any more.
+    pub async fn forget(&self, scope: Scope, key: Key, reason: Reason) -> Result<Decision, Arc<StoreError>> {
+        let id = RecordId::of(&Address { scope, key });
+        let Some(row) = self.read(id).await? else { return Ok(Decision::Nothing) };
+        let cache_age_max = self.0.options.cache_age_max;
+        let event = Event::Forget { version: row.version, reason, cache_age_max };
+        Ok(self.drive(id, &event).await?.decision)
+    }
+
+    /// Reads one row from the store.
+    pub async fn read(&self, id: RecordId) -> Result<Option<Record>, Arc<StoreError>> {
+        let rows = self.0.store.read(&[id]).await?;
+        let row = rows.into_iter().next().ok_or_else(|| {
+            StoreError::new(Kind::Other, Effect::None, "read").because("no place for the row")
+        })?;
+        Ok(row?)
+    }
+
+    /// What the engine has done and holds.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        Stats {
+            commits: self.0.writer.commits(),
+            writes: self.0.writer.writes(),
+            lingers: self.0.writer.lingers(),
+            cache_bytes: self.0.cache.bytes(),
+            behind: self.0.behind.count(),
+        }
+    }
+
+    /// Returns when nothing goes on without anybody waiting for it: no clean-up, no attempt that still settles.
+    pub async fn quiet(&self) {
+        self.0.behind.quiet().await;
+    }
+}
+
+impl<S> fmt::Debug for Engine<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("clock", &self.0.clock).finish_non_exhaustive()
+    }
+}
+
+/// What an engine has done and holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Commits.
+    pub commits: u64,
+    /// Writes in them.
+    pub writes: u64,
+    /// How often a batch was let grow.
+    pub lingers: u64,
+    /// What the cache holds.
+    pub cache_bytes: u64,
+    /// Clean-ups and settlements that go on without anybody waiting for them.
+    pub behind: usize,
+}
+
+/// Counts work that nobody waits for.
+#[derive(Default)]
+pub(crate) struct Behind {
+    count: AtomicUsize,
+    ended: Notify,
+}
+
+impl Behind {
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::Acquire)
+    }
+
+    async fn quiet(&self) {
+        loop {
+            let ended = self.ended.notified();
+            if self.count() == 0 {
+                return;
+            }
+            ended.await;
+        }
+    }
+}
+
+impl<S: Store> Engine<S> {
+    /// Runs `work` without anybody waiting for it.
+    pub(crate) fn behind(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.0.behind.count.fetch_add(1, Ordering::AcqRel);
+        let ended = Ended(self.clone());
+        self.0.runtime.spawn(async move {
+            let _ended = ended;
+            work.await;
+        });
+    }
+}
+
+struct Ended<S>(Engine<S>);
+
+impl<S> Drop for Ended<S> {
+    fn drop(&mut self) {
+        let behind = &self.0.0.behind;
+        behind.count.fetch_sub(1, Ordering::AcqRel);
+        behind.ended.notify_waiters();
+    }
+}
+
+/// Why an engine did not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// The store's clock could not be read.
+    Clock(StoreError),
+    /// No thread for the writer.
+    Thread(std::io::Error),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Clock(error) => write!(f, "the store's clock could not be read: {error}"),
+            Self::Thread(error) => write!(f, "the writer's thread could not be started: {error}"),
+        }
+    }
+}
+
+impl Error for StartError {}

@@ -1,0 +1,217 @@
+//! A lease in one's hands.
+//!
+//! **Invariants:** nothing is sent after the lease may have ended; whoever drops a lease unsettled leaves a doubt, or a
+//! release if nothing had begun, never a key that is stuck.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+use oncegate_core::decide::{Decision, Event, Lease};
+use oncegate_core::identity::{Fence, RecordId};
+use oncegate_core::policy::Policy;
+use oncegate_core::record::Record;
+use oncegate_core::time::Timestamp;
+use oncegate_store::Store;
+
+use crate::clock::NodeClock;
+use crate::engine::Engine;
+use crate::route::Route;
+use crate::settle::Settlement;
+use crate::writer::InFlight;
+
+/// The right to execute, until it is settled.
+pub struct Held<S: Store> {
+    pub(crate) engine: Engine<S>,
+    pub(crate) route: Route,
+    pub(crate) lease: Lease,
+    /// The row as it was last seen.
+    pub(crate) record: Record,
+    watch: Arc<Watch>,
+    begun: Option<Instant>,
+    pub(crate) is_settled: bool,
+    _in_flight: InFlight,
+}
+
+impl<S: Store> Held<S> {
+    pub(crate) fn new(
+        engine: Engine<S>,
+        route: Route,
+        lease: Lease,
+        record: Record,
+        in_flight: InFlight,
+    ) -> Self {
+        let watch = Watch {
+            until: AtomicI64::new(lease.until.as_micros()),
+            is_fenced: AtomicBool::new(false),
+            clock: engine.0.clock.clone(),
+        };
+        Self {
+            engine,
+            route,
+            lease,
+            record,
+            watch: Arc::new(watch),
+            begun: None,
+            is_settled: false,
+            _in_flight: in_flight,
+        }
+    }
+
+    /// The record's public name.
+    #[must_use]
+    pub const fn id(&self) -> RecordId {
+        self.record.id
+    }
+
+    /// The route's policy.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        self.route.policy()
+    }
+
+    /// Grows with every grant; for upstreams, logs and people.
+    #[must_use]
+    pub const fn fence(&self) -> Fence {
+        self.lease.holder.fence
+    }
+
+    /// The lease, as it was granted.
+    #[must_use]
+    pub const fn lease(&self) -> &Lease {
+        &self.lease
+    }
+
+    /// What says whether anything may still be sent; for whoever does the sending.
+    #[must_use]
+    pub fn permit(&self) -> SendPermit {
+        SendPermit(Arc::clone(&self.watch))
+    }
+
+    /// To be called just before the first byte leaves. From here on the attempt may have had its effect.
+    pub fn begin(&mut self) -> Result<(), LeaseEnded> {
+        self.permit().check()?;
+        self.begun = Some(Instant::now());
+        Ok(())
+    }
+
+    /// Runs `work`, renewing the lease meanwhile, never past the attempt's deadline.
+    pub async fn run<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let renewing = std::pin::pin!(renew(
+            &self.engine,
+            &self.watch,
+            &mut self.record,
+            &self.lease,
+            self.route.policy().lease
+        ));
+        let work = std::pin::pin!(work);
+        match futures_util::future::select(work, renewing).await {
+            futures_util::future::Either::Left((output, _)) => output,
+            futures_util::future::Either::Right((never, _)) => match never {},
+        }
+    }
+
+    pub(crate) fn took(&self) -> Option<Duration> {
+        self.begun.map(|begun| begun.elapsed())
+    }
+}
+
+/// Never ends: there is always the work to wait for.
+enum Never {}
+
+async fn renew<S: Store>(
+    engine: &Engine<S>,
+    watch: &Watch,
+    record: &mut Record,
+    lease: &Lease,
+    span: Duration,
+) -> Never {
+    let event = Event::Renew { holder: lease.holder, lease: span };
+    let mut pause = span / 3;
+    let mut until = lease.until;
+    while until < lease.attempt_deadline {
+        tokio::time::sleep(pause).await;
+        match engine.step(&event, Some(record.clone())).await {
+            Ok(stepped) => {
+                pause = span / 3;
+                let Decision::Renewed { until: renewed } = stepped.step.decision else {
+                    watch.is_fenced.store(true, Ordering::Release);
+                    tracing::warn!(record = %record.id, "a lease could not be renewed: it is no longer ours");
+                    break;
+                };
+                until = renewed;
+                watch.until.store(renewed.as_micros(), Ordering::Release);
+                if let Some(row) = stepped.row {
+                    *record = row;
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, record = %record.id, "a lease could not be renewed yet");
+                pause = (span / 10).min(Duration::from_secs(1));
+            }
+        }
+    }
+    std::future::pending().await
+}
+
+impl<S: Store> Drop for Held<S> {
+    fn drop(&mut self) {
+        if self.is_settled {
+            return;
+        }
+        let settlement = match self.begun {
+            None => Settlement::released("not_begun", "dropped before anything was sent"),
+            Some(_) => Settlement::doubted("abandoned", "dropped while it was running"),
+        };
+        let (engine, event, record) =
+            (self.engine.clone(), settlement.into_event(self.lease.holder), self.record.clone());
+        self.engine.behind(async move {
+            drop(engine.settle_until_done(&event, record).await);
+        });
+    }
+}
+
+impl<S: Store> fmt::Debug for Held<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Held")
+            .field("record", &self.record.id)
+            .field("lease", &self.lease)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Says whether anything may be sent under a lease. Check it as late as possible.
+#[derive(Clone, Debug)]
+pub struct SendPermit(Arc<Watch>);
+
+#[derive(Debug)]
+struct Watch {
+    until: AtomicI64,
+    is_fenced: AtomicBool,
+    clock: NodeClock,
+}
+
+impl SendPermit {
+    /// Whether the lease surely still holds.
+    pub fn check(&self) -> Result<(), LeaseEnded> {
+        let until = Timestamp::from_micros(self.0.until.load(Ordering::Acquire));
+        if self.0.is_fenced.load(Ordering::Acquire) || self.0.clock.now().may_be_past(until) {
+            return Err(LeaseEnded);
+        }
+        Ok(())
+    }
+}
+
+/// The lease may have ended: nothing may be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseEnded;
+
+impl fmt::Display for LeaseEnded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the lease may have ended before the first byte was sent; nothing was sent")
+    }
+}
+
+impl Error for LeaseEnded {}

@@ -1,0 +1,46 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # One job, once
+//!
+//! ```
+//! use oncegate_engine::{Engine, Options};
+//! use oncegate_store::memory::MemoryStore;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let engine = Engine::start(MemoryStore::new(), Options::default()).await?;
+//! let invoice = serde_json::json!({ "order": 17, "amount": 100 });
+//! for _ in 0..3 {
+//!     let job = || async { Ok("sent as 2026-0042".to_owned()) };
+//!     let sent = engine.once("billing", "invoice-17", &invoice, job).await?;
+//!     assert_eq!(sent.value, "sent as 2026-0042");
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+mod arrive;
+mod breaker;
+mod cache;
+mod clean_up;
+mod clock;
+mod drive;
+mod engine;
+mod held;
+mod meters;
+mod once;
+mod options;
+mod route;
+mod settle;
+mod wait;
+mod writer;
+
+pub use arrive::{Arrived, Unavailable};
+pub use clock::NodeClock;
+pub use engine::{Engine, StartError, Stats};
+pub use held::{Held, LeaseEnded, SendPermit};
+pub use meters::names;
+pub use once::{JobError, Once, OnceError, Runner};
+pub use options::Options;
+pub use route::Route;
+pub use settle::{Settled, Settlement, StillSettling};

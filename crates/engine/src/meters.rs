@@ -1,0 +1,192 @@
+//! What is counted, under the names of this field. Exporters turn dots into underscores.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use metrics::{Counter, Histogram, Label, counter, histogram};
+use oncegate_core::decide::{Next, Notice, Step};
+use oncegate_core::record::{Record, StateKind};
+
+/// The names.
+pub mod names {
+    /// A key was seen for the first time, and its operation runs.
+    pub const CREATED: &str = "api.idempotency.reserve.created.count";
+    /// Answered from the record.
+    pub const REPLAY: &str = "api.idempotency.reserve.replay.count";
+    /// A lease was held.
+    pub const IN_PROGRESS: &str = "api.idempotency.reserve.in_progress.count";
+    /// Same key, other request.
+    pub const KEY_MISUSE: &str = "api.idempotency.reserve.key_misuse.count";
+    /// Runs again after an attempt that had no effect.
+    pub const FAILED_RETRY: &str = "api.idempotency.reserve.failed_retry.count";
+    /// The outcome was not known.
+    pub const UNKNOWN: &str = "api.idempotency.reserve.unknown.count";
+    /// A new life began where an older one had ended.
+    pub const AFTER_EXPIRY: &str = "api.idempotency.reserve.after_expiry.count";
+    /// The store could not do what was asked.
+    pub const STORE_ERROR: &str = "api.idempotency.store.error.count";
+    /// A lease was found lapsed.
+    pub const ZOMBIE_KEY: &str = "api.idempotency.zombie_key.count";
+    /// A row past retention was removed or buried.
+    pub const TTL_PRUNED: &str = "api.idempotency.ttl_pruned.count";
+    /// An outcome became unknown, and will be asked about.
+    pub const RECONCILE_SCHEDULED: &str = "api.idempotency.reconcile.scheduled.count";
+    /// An unknown outcome became known.
+    pub const RECONCILE_RESOLVED: &str = "api.idempotency.reconcile.resolved.count";
+    /// An unknown outcome was put before an operator.
+    pub const RECONCILE_FAILED: &str = "api.idempotency.reconcile.failed.count";
+    /// Accounts that contradict each other, effects under an older grant: somebody should look.
+    pub const ALARM: &str = "api.idempotency.alarm.count";
+    /// Seconds from a request's arrival to the decision.
+    pub const ARRIVE_SECONDS: &str = "api.idempotency.arrive.duration.seconds";
+    /// Seconds from an attempt's end to its record.
+    pub const SETTLE_SECONDS: &str = "api.idempotency.settle.duration.seconds";
+    /// Seconds of the operation itself.
+    pub const EXECUTE_SECONDS: &str = "api.idempotency.execute.duration.seconds";
+    /// Writes in one commit.
+    pub const BATCH_SIZE: &str = "api.idempotency.store.batch.size";
+    /// Duplicates of a scope: of a bounded number of busy scopes, and `other`.
+    pub const DUPLICATES: &str = "api.idempotency.duplicates.count";
+}
+
+/// The meters of one route. Made when it is first used, so install a recorder before that.
+#[derive(Clone)]
+pub(crate) struct RouteMeters {
+    pub(crate) created: Counter,
+    pub(crate) replay: Counter,
+    pub(crate) in_progress: Counter,
+    pub(crate) key_misuse: Counter,
+    pub(crate) failed_retry: Counter,
+    pub(crate) unknown: Counter,
+    pub(crate) after_expiry: Counter,
+    pub(crate) arrive_s: Histogram,
+    pub(crate) settle_s: Histogram,
+    pub(crate) execute_s: Histogram,
+}
+
+impl RouteMeters {
+    pub(crate) fn new(profile: &str, operation: &str) -> Self {
+        let labels =
+            vec![Label::new("profile", profile.to_owned()), Label::new("route", operation.to_owned())];
+        Self {
+            created: counter!(names::CREATED, labels.clone()),
+            replay: counter!(names::REPLAY, labels.clone()),
+            in_progress: counter!(names::IN_PROGRESS, labels.clone()),
+            key_misuse: counter!(names::KEY_MISUSE, labels.clone()),
+            failed_retry: counter!(names::FAILED_RETRY, labels.clone()),
+            unknown: counter!(names::UNKNOWN, labels.clone()),
+            after_expiry: counter!(names::AFTER_EXPIRY, labels.clone()),
+            arrive_s: histogram!(names::ARRIVE_SECONDS, labels.clone()),
+            settle_s: histogram!(names::SETTLE_SECONDS, labels.clone()),
+            execute_s: histogram!(names::EXECUTE_SECONDS, labels),
+        }
+    }
+}
+
+/// Counts what a step did to a record, whoever made it.
+pub(crate) fn observe(before: Option<&Record>, step: &Step) {
+    for notice in &step.notices {
+        if *notice == Notice::Zombie {
+            counter!(names::ZOMBIE_KEY).increment(1);
+        }
+        if *notice == Notice::Parked {
+            counter!(names::RECONCILE_FAILED).increment(1);
+        }
+        if notice.is_alarm() {
+            counter!(names::ALARM).increment(1);
+        }
+    }
+    let was = before.map(|record| record.state.kind());
+    match &step.next {
+        Next::Keep => {}
+        Next::Remove { .. } => counter!(names::TTL_PRUNED).increment(1),
+        Next::Put(next) => match (was, next.state.kind()) {
+            (Some(StateKind::Unknown), StateKind::Unknown) => {}
+            (Some(StateKind::Unknown), _) => counter!(names::RECONCILE_RESOLVED).increment(1),
+            (_, StateKind::Unknown) => counter!(names::RECONCILE_SCHEDULED).increment(1),
+            _ => {}
+        },
+    }
+}
+
+/// So many scopes get a label of their own.
+const BUSY_SCOPES_MAX: usize = 32;
+/// A scope is busy once it has sent so many duplicates.
+const BUSY_FROM: u64 = 100;
+/// Scopes whose duplicates are counted at a time.
+const COUNTED_MAX: usize = 256;
+
+/// Duplicates per scope, with a bounded number of labels.
+#[derive(Default)]
+pub(crate) struct Duplicates {
+    /// Scopes and their counts; a full table drops its smallest, whose count the newcomer takes over (Space-Saving).
+    counted: Mutex<Vec<(Box<str>, u64)>>,
+    /// The labels that were given out; they are kept, because exporters keep them.
+    labelled: Mutex<Vec<(Box<str>, Counter)>>,
+    given: AtomicUsize,
+}
+
+impl Duplicates {
+    /// A replay, a refusal or a misuse in this scope.
+    pub(crate) fn count(&self, scope: &str) {
+        let label = self.label(scope);
+        match label {
+            Some(counter) => counter.increment(1),
+            None => counter!(names::DUPLICATES, "scope" => "other").increment(1),
+        }
+    }
+
+    fn label(&self, scope: &str) -> Option<Counter> {
+        let mut labelled = self.labelled.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, counter)) = labelled.iter().find(|(name, _)| **name == *scope) {
+            return Some(counter.clone());
+        }
+        if labelled.len() >= BUSY_SCOPES_MAX || self.seen(scope) < BUSY_FROM {
+            return None;
+        }
+        let counter = counter!(names::DUPLICATES, "scope" => scope.to_owned());
+        labelled.push((scope.into(), counter.clone()));
+        self.given.store(labelled.len(), Ordering::Relaxed);
+        Some(counter)
+    }
+
+    fn seen(&self, scope: &str) -> u64 {
+        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, count)) = counted.iter_mut().find(|(name, _)| **name == *scope) {
+            *count += 1;
+            return *count;
+        }
+        if counted.len() < COUNTED_MAX {
+            counted.push((scope.into(), 1));
+            return 1;
+        }
+        match counted.iter_mut().min_by_key(|(_, count)| *count) {
+            Some(smallest) => {
+                *smallest = (scope.into(), smallest.1 + 1);
+                smallest.1
+            }
+            None => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_busy_scopes_get_a_label_and_only_so_many() {
+        let duplicates = Duplicates::default();
+        for n in 0..10_000 {
+            duplicates.count(&format!("quiet-{n}"));
+        }
+        assert_eq!(duplicates.given.load(Ordering::Relaxed), 0, "a crowd of strangers makes no label");
+        for _ in 0..2 * BUSY_FROM {
+            for n in 0..2 * BUSY_SCOPES_MAX {
+                duplicates.count(&format!("busy-{n}"));
+            }
+        }
+        assert_eq!(duplicates.given.load(Ordering::Relaxed), BUSY_SCOPES_MAX);
+        assert!(duplicates.counted.lock().unwrap().len() <= COUNTED_MAX);
+    }
+}

@@ -1,0 +1,51 @@
+//! What an engine may be told.
+
+use std::time::Duration;
+
+use crate::clock::NodeClock;
+
+/// How an engine behaves. The defaults suit one service on one machine.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The most that the cache of completed records may hold.
+    pub cache_bytes: u64,
+    /// A completed record is replayed from the cache for at most so long after the store showed it. The tombstone of a
+    /// forgotten key lives as long: nodes that share a store must agree on it.
+    pub cache_age_max: Duration,
+    /// The most that may wait to be written; past it new requests are refused as `overloaded`.
+    pub queue_bytes: usize,
+    /// The most writes in one commit.
+    pub batch_max: usize,
+    /// The longest wait for a batch to grow, under load only.
+    pub linger: Duration,
+    /// A reserve that the store has not acknowledged in this time is given up and cleaned up.
+    pub store_timeout: Duration,
+    /// How long a reserve in doubt is tried again before its client is told that the store is unavailable.
+    pub doubt_patience: Duration,
+    /// How often a waiting duplicate looks by itself, for answers that another node recorded.
+    pub wait_poll: Duration,
+    /// After so many failed commits in a row new requests are refused at once…
+    pub breaker_failures: u32,
+    /// …for this long; then one of them is let through to look.
+    pub breaker_pause: Duration,
+    /// A clock other than the store's own, for tests.
+    pub clock: Option<NodeClock>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            cache_bytes: 64 << 20,
+            cache_age_max: Duration::from_mins(10),
+            queue_bytes: 64 << 20,
+            batch_max: 256,
+            linger: Duration::from_micros(300),
+            store_timeout: Duration::from_secs(5),
+            doubt_patience: Duration::from_millis(500),
+            wait_poll: Duration::from_millis(500),
+            breaker_failures: 5,
+            breaker_pause: Duration::from_millis(500),
+            clock: None,
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Settling: durably, before the answer leaves, and as often as it takes.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use oncegate_core::classify::Class;
+use oncegate_core::decide::{Decision, Event};
+use oncegate_core::record::{Holder, Reason, Record};
+use oncegate_core::response::Answer;
+use oncegate_store::Store;
+
+use crate::engine::Engine;
+use crate::held::Held;
+
+const BACKOFF_FIRST: Duration = Duration::from_millis(20);
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
+
+/// How an attempt ended.
+#[derive(Clone, Debug)]
+pub enum Settlement {
+    /// With this answer.
+    Complete(Arc<Answer>),
+    /// Nothing was executed.
+    Release {
+        /// Why.
+        reason: Reason,
+        /// How long deferred work waits before the next attempt.
+        backoff: Duration,
+    },
+    /// Something may have been.
+    Doubt(Reason),
+}
+
+impl Settlement {
+    /// As a classification says; `answer` is what is kept if it completes.
+    #[must_use]
+    pub fn of_class(class: Class, answer: impl FnOnce() -> Answer) -> Self {
+        match class {
+            Class::Complete => Self::Complete(Arc::new(answer())),
+            Class::Release(reason) => Self::Release { reason, backoff: Duration::ZERO },
+            Class::Doubt(reason) => Self::Doubt(reason),
+        }
+    }
+
+    pub(crate) fn released(code: &str, words: &str) -> Self {
+        Self::Release { reason: Reason::new(code, words), backoff: Duration::ZERO }
+    }
+
+    pub(crate) fn doubted(code: &str, words: &str) -> Self {
+        Self::Doubt(Reason::new(code, words))
+    }
+
+    pub(crate) fn into_event(self, holder: Holder) -> Event {
+        match self {
+            Self::Complete(answer) => Event::Complete { holder, answer },
+            Self::Release { reason, backoff } => Event::Release { holder, reason, backoff },
+            Self::Doubt(reason) => Event::Doubt { holder, reason },
+        }
+    }
+}
+
+/// What came of it.
+#[derive(Debug)]
+#[must_use]
+pub enum Settled {
+    /// As the holder said; this is the row now.
+    Done(Box<Record>),
+    /// Not as the holder said: answer from this row (`None`: there is none), never with one's own bytes.
+    Fenced(Option<Box<Record>>),
+}
+
+impl<S: Store> Held<S> {
+    /// Settles the attempt. Tries until the store answers, also past the lease's end: bound the waiting of whoever waits,
+    /// not this.
+    pub async fn settle(mut self, settlement: Settlement) -> Settled {
+        let started = Instant::now();
+        if let Some(took) = self.took() {
+            self.route.meters().execute_s.record(took);
+        }
+        let event = settlement.into_event(self.lease.holder);
+        let settled = self.engine.settle_until_done(&event, self.record.clone()).await;
+        self.is_settled = true;
+        self.route.meters().settle_s.record(started.elapsed());
+        settled
+    }
+}
+
+/// The store has not answered in time. Settling goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StillSettling;
+
+impl<S: Store> Held<S> {
+    /// Like [`Held::settle`], but waits no longer than `patience`: the settling goes on without the caller.
+    pub async fn settle_within(
+        self,
+        settlement: Settlement,
+        patience: Duration,
+    ) -> Result<Settled, StillSettling> {
+        let engine = self.engine.clone();
+        let mut settling = Box::pin(self.settle(settlement));
+        if let Ok(settled) = tokio::time::timeout(patience, &mut settling).await {
+            return Ok(settled);
+        }
+        engine.behind(async move { drop(settling.await) });
+        Err(StillSettling)
+    }
+}
+
+impl<S: Store> Engine<S> {
+    pub(crate) async fn settle_until_done(&self, event: &Event, record: Record) -> Settled {
+        let id = record.id;
+        let mut pause = BACKOFF_FIRST;
+        loop {
+            let epoch = self.0.cache.epoch(id, self.now());
+            let error = match self.step(event, Some(record.clone())).await {
+                Ok(stepped) => {
+                    if let Some(row) = &stepped.row {
+                        self.0.cache.keep(row, epoch, self.now());
+                    }
+                    self.0.waiters.wake(id);
+                    return match (stepped.step.decision, stepped.row) {
+                        (Decision::Fenced(row), _) => {
+                            tracing::warn!(record = %id, "an attempt ended otherwise than its holder says; answered from the row");
+                            Settled::Fenced(row)
+                        }
+                        (_, Some(row)) => Settled::Done(Box::new(row)),
+                        (_, None) => Settled::Fenced(None),
+                    };
+                }
+                Err(error) => error,
+            };
+            tracing::warn!(%error, record = %id, "an attempt could not be settled yet; trying again in {pause:?}");
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(BACKOFF_MAX);
+        }
+    }
+}

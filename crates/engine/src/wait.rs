@@ -1,0 +1,124 @@
+//! Waiting for another's answer, without lost wake-ups: register, *then* ask, then wait.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use oncegate_core::decide::Arrival;
+use oncegate_core::identity::RecordId;
+use oncegate_core::policy::{AfterDoubt, WhileInProgress};
+use oncegate_core::time::Timestamp;
+use oncegate_store::Store;
+use tokio::sync::Notify;
+
+use crate::arrive::{Arrived, Unavailable};
+use crate::engine::Engine;
+use crate::route::Route;
+
+impl<S: Store> Engine<S> {
+    /// Like [`Engine::arrive`], but waits for another's answer where the route's policy says so, up to its limit.
+    pub async fn arrive_or_wait(&self, route: &Route, arrival: Arrival) -> Result<Arrived<S>, Unavailable> {
+        let policy = route.policy();
+        let waits_for_holder = policy.in_progress == WhileInProgress::Wait;
+        let waits_for_verdict = policy.after_doubt == AfterDoubt::WaitThenReject;
+        if !waits_for_holder && !waits_for_verdict {
+            return self.arrive(route, arrival).await;
+        }
+        let until = Instant::now() + policy.wait_limit;
+        let id = RecordId::of(&arrival.address);
+        loop {
+            let waiter = self.0.waiters.register(id);
+            let mut woken = std::pin::pin!(waiter.notify.notified());
+            woken.as_mut().enable();
+            let arrived = self.arrive(route, arrival.clone()).await?;
+            let pause = match &arrived {
+                // A lapse notifies nobody: look when the lease ends.
+                Arrived::Busy { until } if waits_for_holder => self.time_to(*until),
+                Arrived::Unsettled { .. } if waits_for_verdict => Duration::MAX,
+                _ => return Ok(arrived),
+            };
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(arrived);
+            }
+            let pause = pause.min(left).min(self.0.options.wait_poll);
+            let _ = tokio::time::timeout(pause, woken).await;
+        }
+    }
+
+    /// Until `moment` has surely come, and a little more.
+    fn time_to(&self, moment: Timestamp) -> Duration {
+        let now = self.now();
+        moment.plus(now.error).since(now.at) + Duration::from_millis(1)
+    }
+}
+
+const SHARDS: usize = 16;
+
+/// Who waits for which record, on this node.
+#[derive(Default)]
+pub(crate) struct Waiters {
+    shards: [Mutex<Shard>; SHARDS],
+}
+
+type Shard = HashMap<RecordId, Weak<Notify>>;
+
+pub(crate) struct Waiter<'w> {
+    waiters: &'w Waiters,
+    id: RecordId,
+    notify: Arc<Notify>,
+}
+
+impl Waiters {
+    pub(crate) fn register(&self, id: RecordId) -> Waiter<'_> {
+        let mut shard = self.shard(id);
+        let known = shard.get(&id).and_then(Weak::upgrade);
+        let notify = known.unwrap_or_else(|| {
+            let notify = Arc::new(Notify::new());
+            shard.insert(id, Arc::downgrade(&notify));
+            notify
+        });
+        Waiter { waiters: self, id, notify }
+    }
+
+    /// Something has become of the record: all who wait for it look again.
+    pub(crate) fn wake(&self, id: RecordId) {
+        let notify = self.shard(id).get(&id).and_then(Weak::upgrade);
+        if let Some(notify) = notify {
+            notify.notify_waiters();
+        }
+    }
+
+    fn shard(&self, id: RecordId) -> MutexGuard<'_, Shard> {
+        let shard = &self.shards[usize::from(id.as_bytes()[0]) % SHARDS];
+        shard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        let mut shard = self.waiters.shard(self.id);
+        // The last one leaves: under the lock, so that nobody registers meanwhile.
+        if Arc::strong_count(&self.notify) == 1 {
+            shard.remove(&self.id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_left_behind_by_those_who_waited() {
+        let waiters = Waiters::default();
+        let id = RecordId::from_bytes([7; 16]);
+        let first = waiters.register(id);
+        let second = waiters.register(id);
+        assert!(Arc::ptr_eq(&first.notify, &second.notify));
+        drop(first);
+        assert_eq!(waiters.shard(id).len(), 1, "one still waits");
+        drop(second);
+        assert_eq!(waiters.shard(id).len(), 0);
+    }
+}

@@ -1,0 +1,326 @@
+//! The batching writer: whatever is waiting when a commit ends goes into the next one.
+//!
+//! **Invariants:** an outcome leaves only after its commit; the writes of one key are applied in the order of their
+//! submission, at most one of them in a batch; what waits is bounded, and past the bound a new request is refused, never
+//! queued.
+//!
+//! One thread of its own, because an embedded store keeps the thread that writes ([`oncegate_store::Writing::Blocks`]) and
+//! a linger of microseconds is finer than a runtime's timer.
+
+mod batch;
+mod pace;
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use metrics::{Histogram, histogram};
+use oncegate_core::record::{Record, State};
+use oncegate_store::{Effect, Kind, Outcome, Result as StoreResult, Store, StoreError, Write};
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+use crate::breaker::Breaker;
+use crate::meters::names;
+use crate::options::Options;
+use batch::Batch;
+use pace::Pace;
+
+/// What waits is measured in these.
+const UNIT_BYTES: usize = 1024;
+
+/// A commit failed; everybody in it hears the same.
+pub(crate) type Failed = Arc<StoreError>;
+
+/// The queue is full.
+#[derive(Debug)]
+pub(crate) struct Full;
+
+/// Hands writes to the thread.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    shared: Arc<Shared>,
+    room: Arc<Semaphore>,
+    units_max: u32,
+}
+
+/// A write on its way.
+pub(crate) struct Ticket {
+    outcome: oneshot::Receiver<Result<Outcome, Failed>>,
+    claim: Arc<AtomicBool>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    queue: Mutex<Queue>,
+    arrived: Condvar,
+    /// Requests between their arrival and their end: who may still bring something.
+    in_flight: AtomicUsize,
+    commits: AtomicU64,
+    writes: AtomicU64,
+    lingers: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    jobs: VecDeque<Job>,
+    /// The thread sleeps until so many are here.
+    wanted: usize,
+    is_closed: bool,
+}
+
+#[derive(Debug)]
+struct Job {
+    write: Write,
+    outcome: oneshot::Sender<Result<Outcome, Failed>>,
+    /// Whoever sets it first has the write: the thread to apply it, or the caller to take it back.
+    claim: Arc<AtomicBool>,
+    room: OwnedSemaphorePermit,
+}
+
+impl Writer {
+    pub(crate) fn start<S: Store>(
+        store: Arc<S>,
+        breaker: Arc<Breaker>,
+        options: &Options,
+        runtime: Handle,
+    ) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared {
+            queue: Mutex::default(),
+            arrived: Condvar::new(),
+            in_flight: AtomicUsize::new(0),
+            commits: AtomicU64::new(0),
+            writes: AtomicU64::new(0),
+            lingers: AtomicU64::new(0),
+        });
+        let thread = Thread {
+            store,
+            breaker,
+            shared: Arc::clone(&shared),
+            runtime,
+            batch_max: options.batch_max.max(1),
+            pace: Pace::new(options.linger),
+            batch_size: histogram!(names::BATCH_SIZE),
+        };
+        std::thread::Builder::new().name("oncegate writer".to_owned()).spawn(move || thread.run())?;
+        let units = options.queue_bytes.div_ceil(UNIT_BYTES).clamp(16, Semaphore::MAX_PERMITS >> 4);
+        let units_max = u32::try_from(units).unwrap_or(u32::MAX);
+        Ok(Self { shared, room: Arc::new(Semaphore::new(units_max as usize)), units_max })
+    }
+
+    /// Submits a write that may be refused because too much waits already.
+    pub(crate) fn submit(&self, write: Write) -> Result<Ticket, Full> {
+        let room = Arc::clone(&self.room).try_acquire_many_owned(self.units(&write)).map_err(|_| Full)?;
+        Ok(self.push(write, room))
+    }
+
+    /// Submits a write that must not be lost; waits for room, before all that may be refused.
+    pub(crate) async fn submit_when_there_is_room(&self, write: Write) -> Result<Ticket, Full> {
+        let room = Arc::clone(&self.room).acquire_many_owned(self.units(&write)).await.map_err(|_| Full)?;
+        Ok(self.push(write, room))
+    }
+
+    fn push(&self, write: Write, room: OwnedSemaphorePermit) -> Ticket {
+        let (sender, outcome) = oneshot::channel();
+        let claim = Arc::new(AtomicBool::new(false));
+        let job = Job { write, outcome: sender, claim: Arc::clone(&claim), room };
+        let mut queue = self.shared.queue();
+        queue.jobs.push_back(job);
+        let is_enough = queue.jobs.len() >= queue.wanted;
+        drop(queue);
+        if is_enough {
+            self.shared.arrived.notify_one();
+        }
+        Ticket { outcome, claim }
+    }
+
+    fn units(&self, write: &Write) -> u32 {
+        let bytes = match write {
+            Write::Insert(record) | Write::Swap { record, .. } => bytes_of(record),
+            Write::Remove { .. } => 0,
+        };
+        u32::try_from(1 + bytes / UNIT_BYTES).unwrap_or(u32::MAX).min(self.units_max)
+    }
+
+    /// Counts a request in, until the guard is dropped.
+    pub(crate) fn in_flight(&self) -> InFlight {
+        self.shared.in_flight.fetch_add(1, Ordering::Relaxed);
+        InFlight(Arc::clone(&self.shared))
+    }
+
+    pub(crate) fn commits(&self) -> u64 {
+        self.shared.commits.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn writes(&self) -> u64 {
+        self.shared.writes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn lingers(&self) -> u64 {
+        self.shared.lingers.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.shared.queue().is_closed = true;
+        self.shared.arrived.notify_one();
+    }
+}
+
+/// What a record brings to the queue beyond its fixed fields.
+fn bytes_of(record: &Record) -> usize {
+    let answer = match &record.state {
+        State::Completed(answer) => answer.size_hint(),
+        _ => 0,
+    };
+    answer
+        + record.request.as_ref().map_or(0, |request| request.body.len())
+        + record.recovery.as_ref().map_or(0, |point| point.output.len())
+        + record.evidence.as_ref().map_or(0, |evidence| evidence.answer.size_hint())
+}
+
+impl Ticket {
+    /// The outcome, after its commit.
+    pub(crate) async fn outcome(mut self) -> Result<Outcome, Failed> {
+        (&mut self.outcome).await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// The same, but no longer than `limit`. What the thread has not begun by then is taken back and was never written.
+    pub(crate) async fn outcome_within(
+        mut self,
+        limit: Duration,
+        breaker: &Breaker,
+    ) -> Result<Outcome, Failed> {
+        if let Ok(outcome) = tokio::time::timeout(limit, &mut self.outcome).await {
+            return outcome.unwrap_or_else(|_| Err(gone()));
+        }
+        breaker.failed();
+        let is_taken_back = !self.claim.swap(true, Ordering::AcqRel);
+        let effect = if is_taken_back { Effect::None } else { Effect::Unknown };
+        let words = format!("no answer from the store within {limit:?}");
+        Err(Arc::new(StoreError::new(Kind::Unavailable, effect, "apply").because(words)))
+    }
+}
+
+fn gone() -> Failed {
+    Arc::new(StoreError::new(Kind::Unavailable, Effect::Unknown, "apply").because("the writer has ended"))
+}
+
+/// A request between its arrival and its end.
+#[derive(Debug)]
+pub(crate) struct InFlight(Arc<Shared>);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Shared {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Thread<S> {
+    store: Arc<S>,
+    breaker: Arc<Breaker>,
+    shared: Arc<Shared>,
+    runtime: Handle,
+    batch_max: usize,
+    pace: Pace,
+    batch_size: Histogram,
+}
+
+impl<S: Store> Thread<S> {
+    fn run(mut self) {
+        while let Some(batch) = self.next_batch() {
+            if !batch.is_empty() {
+                self.commit(batch);
+            }
+        }
+    }
+
+    /// Waits for work; `None` when there will be no more.
+    fn next_batch(&mut self) -> Option<Batch> {
+        let shared = Arc::clone(&self.shared);
+        let mut queue = shared.queue();
+        queue.wanted = 1;
+        while queue.jobs.is_empty() {
+            if queue.is_closed {
+                return None;
+            }
+            queue = shared.arrived.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+        let in_flight = shared.in_flight.load(Ordering::Relaxed);
+        if let Some(wanted) = self.pace.wanted(queue.jobs.len(), in_flight, self.batch_max) {
+            shared.lingers.fetch_add(1, Ordering::Relaxed);
+            queue = linger(&shared, queue, wanted, self.pace.linger());
+        }
+        // Nobody needs to wake a thread that is awake.
+        queue.wanted = usize::MAX;
+        let batch = Batch::take(&mut queue.jobs, self.batch_max);
+        drop(queue);
+        self.pace.took(batch.len());
+        Some(batch)
+    }
+
+    fn commit(&self, batch: Batch) {
+        let Batch { writes, waiting } = batch;
+        self.batch_size.record(u32::try_from(writes.len()).unwrap_or(u32::MAX));
+        self.shared.commits.fetch_add(1, Ordering::Relaxed);
+        self.shared.writes.fetch_add(writes.len() as u64, Ordering::Relaxed);
+        match self.apply(&writes) {
+            Ok(outcomes) => {
+                self.breaker.succeeded();
+                for ((outcome, waiting), write) in outcomes.into_iter().zip(waiting).zip(writes) {
+                    waiting.tell(outcome, write);
+                }
+            }
+            Err(error) => {
+                self.breaker.failed();
+                metrics::counter!(names::STORE_ERROR).increment(1);
+                tracing::warn!(%error, writes = writes.len(), "a commit failed");
+                let error = Arc::new(error);
+                for waiting in waiting {
+                    waiting.tell_failed(&error);
+                }
+            }
+        }
+    }
+
+    /// A panic of the store is an error whose effect nobody knows.
+    fn apply(&self, writes: &[Write]) -> StoreResult<Vec<Outcome>> {
+        let apply = || self.runtime.block_on(self.store.apply(writes));
+        let outcomes = catch_unwind(AssertUnwindSafe(apply)).unwrap_or_else(|_| {
+            Err(StoreError::new(Kind::Other, Effect::Unknown, "apply").because("the store panicked"))
+        })?;
+        if outcomes.len() != writes.len() {
+            let words = format!("{} outcomes for {} writes", outcomes.len(), writes.len());
+            return Err(StoreError::new(Kind::Other, Effect::Unknown, "apply").because(words));
+        }
+        Ok(outcomes)
+    }
+}
+
+/// Lets the batch grow until so many are here, or the time is over.
+fn linger<'q>(
+    shared: &'q Shared,
+    mut queue: MutexGuard<'q, Queue>,
+    wanted: usize,
+    limit: Duration,
+) -> MutexGuard<'q, Queue> {
+    let until = Instant::now() + limit;
+    queue.wanted = wanted;
+    while queue.jobs.len() < wanted && !queue.is_closed {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        queue = shared.arrived.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner).0;
+    }
+    queue
+}

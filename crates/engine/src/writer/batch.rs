@@ -1,0 +1,117 @@
+//! Takes a batch out of the queue: at most one write a key.
+//!
+//! A second *insert* of a key that is already in the batch need not be written at all: had it been applied right after the first,
+//! in the same commit, it would have been refused and shown the first one's row. So it is told that, and a hundred
+//! duplicates of one request cost one commit. Anything else of that key waits for the next batch, in order.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use oncegate_core::identity::RecordId;
+use oncegate_store::{Effect, Kind, Outcome, StoreError, Write};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+use super::{Failed, Job};
+
+/// Writes, and who waits for each of them.
+pub(super) struct Batch {
+    pub(super) writes: Vec<Write>,
+    pub(super) waiting: Vec<Waiting>,
+}
+
+/// Who waits for one write.
+pub(super) struct Waiting {
+    first: oneshot::Sender<Result<Outcome, Failed>>,
+    /// Inserts of the same key that came after it.
+    followers: Vec<oneshot::Sender<Result<Outcome, Failed>>>,
+    _room: OwnedSemaphorePermit,
+}
+
+impl Batch {
+    /// Takes what is at the head of the queue.
+    pub(super) fn take(queue: &mut VecDeque<Job>, batch_max: usize) -> Self {
+        let mut batch = Self { writes: Vec::new(), waiting: Vec::new() };
+        let mut places: HashMap<RecordId, usize> = HashMap::new();
+        let mut blocked: HashSet<RecordId> = HashSet::new();
+        let mut left = VecDeque::new();
+        while batch.writes.len() < batch_max
+            && let Some(job) = queue.pop_front()
+        {
+            let id = job.write.id();
+            match places.get(&id) {
+                None if !blocked.contains(&id) => {
+                    if batch.add(job) {
+                        places.insert(id, batch.writes.len() - 1);
+                    }
+                }
+                Some(place) if !blocked.contains(&id) && batch.may_follow(*place, &job) => {
+                    batch.follow(*place, job);
+                }
+                _ => {
+                    blocked.insert(id);
+                    left.push_back(job);
+                }
+            }
+        }
+        // In order, before those that came later.
+        while let Some(job) = left.pop_back() {
+            queue.push_front(job);
+        }
+        batch
+    }
+
+    /// Adds a write, unless its caller has taken it back.
+    fn add(&mut self, job: Job) -> bool {
+        if job.claim.swap(true, Ordering::AcqRel) {
+            return false;
+        }
+        self.writes.push(job.write);
+        self.waiting.push(Waiting { first: job.outcome, followers: Vec::new(), _room: job.room });
+        true
+    }
+
+    fn may_follow(&self, place: usize, job: &Job) -> bool {
+        matches!((&self.writes[place], &job.write), (Write::Insert(_), Write::Insert(_)))
+    }
+
+    fn follow(&mut self, place: usize, job: Job) {
+        if !job.claim.swap(true, Ordering::AcqRel) {
+            self.waiting[place].followers.push(job.outcome);
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.writes.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.writes.is_empty()
+    }
+}
+
+impl Waiting {
+    /// Tells the outcome of a durable commit. Somebody who no longer listens has given up, and cleans up.
+    pub(super) fn tell(self, outcome: Outcome, write: Write) {
+        if !self.followers.is_empty() {
+            let refused = match (&outcome, write) {
+                (Outcome::Applied, Write::Insert(record)) => Outcome::Refused { current: Some(record) },
+                _ => outcome.clone(),
+            };
+            for follower in self.followers {
+                let _ = follower.send(Ok(refused.clone()));
+            }
+        }
+        let _ = self.first.send(Ok(outcome));
+    }
+
+    /// Tells of a failed commit. Of the followers nothing was written in any case.
+    pub(super) fn tell_failed(self, error: &Failed) {
+        for follower in self.followers {
+            let words = format!("another request with the same key was before it, and failed: {error}");
+            let error = StoreError::new(Kind::Unavailable, Effect::None, "apply").because(words);
+            let _ = follower.send(Err(Arc::new(error)));
+        }
+        let _ = self.first.send(Err(Arc::clone(error)));
+    }
+}
