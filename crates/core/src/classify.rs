@@ -85,6 +85,8 @@ pub enum Failure {
     Panic,
     /// The attempt was abandoned by a shutdown.
     Abandoned,
+    /// The service behind failed without an answer, and did not say how.
+    Service,
 }
 
 impl Failure {
@@ -103,7 +105,8 @@ impl Failure {
             | Self::Truncated
             | Self::Protocol
             | Self::Panic
-            | Self::Abandoned => false,
+            | Self::Abandoned
+            | Self::Service => false,
         }
     }
 }
@@ -123,6 +126,7 @@ impl fmt::Display for Failure {
             Self::Protocol => "the upstream's answer was not valid HTTP",
             Self::Panic => "the handler panicked",
             Self::Abandoned => "the attempt was abandoned by a shutdown",
+            Self::Service => "the service behind failed without an answer",
         })
     }
 }
@@ -265,6 +269,7 @@ mod tests {
             (Failure::Protocol, 'd'),
             (Failure::Panic, 'd'),
             (Failure::Abandoned, 'd'),
+            (Failure::Service, 'd'),
         ];
         for profile in Profile::ALL {
             for (failure, expected) in table {

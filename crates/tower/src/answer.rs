@@ -1,0 +1,148 @@
+//! Step 10: the answer, from the attempt, from the record, or from the boundary itself.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http::header::{self, HeaderName, HeaderValue};
+use http::{Response, StatusCode};
+use oncegate_core::policy::{Mismatch, MismatchStatus, Policy};
+use oncegate_core::problem::{self, Code, Problem};
+use oncegate_core::record::{Record, State};
+use oncegate_core::response::Answer;
+use oncegate_core::time::Timestamp;
+use oncegate_engine::{Arrived, Unavailable};
+use oncegate_store::Store;
+
+use crate::body::ResponseBody;
+use crate::execute::{Ended, Read};
+use crate::headers;
+
+/// The attempt's own answer.
+pub(crate) fn own<B>(ended: Ended<B>, row: &Record, policy: &Policy) -> Response<ResponseBody<B>> {
+    match ended {
+        Ended::Answered { head, body } => {
+            let body = match body {
+                Read::Whole(bytes) => ResponseBody::whole(bytes),
+                Read::TooLarge { first, rest } => ResponseBody::prefixed(first, rest),
+            };
+            let mut response = Response::from_parts(head, body);
+            if let State::Completed(answer) = &row.state
+                && matches!(**answer, Answer::Kept(_))
+            {
+                add_expiry(&mut response, row.expires_at);
+            }
+            response
+        }
+        Ended::Failed(failure) if failure.proves_nothing_sent() => {
+            let words =
+                format!("{failure}. Nothing was executed. Send the same request with the same key again.");
+            refusal(&Problem::new(Code::UpstreamUnreachable, words).retry_after(policy.retry_in_progress))
+        }
+        Ended::Failed(_) => unknown_first(policy),
+    }
+}
+
+/// The row says otherwise than the attempt: the row stands.
+pub(crate) fn from_row<B>(row: Option<&Record>, policy: &Policy) -> Response<ResponseBody<B>> {
+    match row.map(|row| (&row.state, row)) {
+        Some((State::Completed(answer), row)) => replay(answer, row.expires_at, policy),
+        Some((State::InProgress, _)) => refusal(&Problem::in_progress(policy.retry_in_progress)),
+        _ => unknown_first(policy),
+    }
+}
+
+/// Not recorded, or not known: what is not recorded is never sent.
+pub(crate) fn unknown_first<B>(policy: &Policy) -> Response<ResponseBody<B>> {
+    refusal(&Problem::outcome_unknown_first(policy.retry_unknown))
+}
+
+/// What a request is told that may not run.
+pub(crate) fn told<S: Store, B>(arrived: Arrived<S>, policy: &Policy) -> Response<ResponseBody<B>> {
+    let problem = match arrived {
+        Arrived::Replay { answer, expires_at } => return replay(&answer, expires_at, policy),
+        Arrived::Busy { .. } | Arrived::Accepted(_) | Arrived::Execute(_) => {
+            Problem::in_progress(policy.retry_in_progress)
+        }
+        Arrived::Unsettled { .. } => Problem::outcome_unknown(policy.retry_unknown),
+        Arrived::Mismatch => Problem::key_reused(match policy.mismatch {
+            Mismatch::Refuse(status) => status,
+            Mismatch::Replay => MismatchStatus::Unprocessable,
+        }),
+        Arrived::Gone { status } => Problem::key_expired(status),
+    };
+    refusal(&problem)
+}
+
+/// Fail closed.
+pub(crate) fn unavailable<B>(unavailable: &Unavailable, policy: &Policy) -> Response<ResponseBody<B>> {
+    let (code, words) = match unavailable {
+        Unavailable::Overloaded => {
+            (Code::Overloaded, "More requests are waiting than can be recorded in time.")
+        }
+        Unavailable::Store { .. } | Unavailable::NoRandomness => {
+            (Code::StoreUnavailable, "This request could not be recorded, so it was not executed.")
+        }
+    };
+    let words = format!("{words} Nothing was executed. Send the same request with the same key again later.");
+    refusal(&Problem::new(code, words).retry_after(policy.retry_unknown))
+}
+
+/// A stored answer, byte for byte.
+fn replay<B>(
+    answer: &Arc<Answer>,
+    expires_at: Option<Timestamp>,
+    policy: &Policy,
+) -> Response<ResponseBody<B>> {
+    let (Answer::Kept(kept), Ok(status)) = (&**answer, StatusCode::from_u16(answer.status())) else {
+        let location = match &**answer {
+            Answer::NotKept { location, .. } => location.as_deref(),
+            Answer::Kept(_) => None,
+        };
+        let mut response = refusal(&Problem::answer_not_kept(answer.status(), location));
+        if let Some(location) = location.and_then(|location| HeaderValue::from_bytes(location).ok()) {
+            response.headers_mut().insert(header::LOCATION, location);
+        }
+        return response;
+    };
+    let mut response = Response::new(());
+    *response.status_mut() = status;
+    response.headers_mut().reserve(kept.headers.len() + 2);
+    for (name, value) in &kept.headers {
+        if let (Ok(name), Ok(value)) =
+            (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_bytes(value))
+        {
+            response.headers_mut().append(name, value);
+        }
+    }
+    let mut response = response.map(|()| ResponseBody::of_answer(Arc::clone(answer)));
+    if let Ok(name) = HeaderName::from_bytes(policy.replayed_header.as_bytes()) {
+        response.headers_mut().insert(name, HeaderValue::from_static("true"));
+    }
+    add_expiry(&mut response, expires_at);
+    response
+}
+
+fn add_expiry<B>(response: &mut Response<B>, expires_at: Option<Timestamp>) {
+    let date = expires_at.and_then(|end| {
+        let since_epoch = Duration::from_micros(u64::try_from(end.as_micros()).ok()?);
+        let date = httpdate::fmt_http_date(SystemTime::UNIX_EPOCH.checked_add(since_epoch)?);
+        HeaderValue::from_str(&date).ok()
+    });
+    if let Some(date) = date {
+        response.headers_mut().insert(headers::EXPIRES, date);
+    }
+}
+
+/// An answer of the boundary's own.
+pub(crate) fn refusal<B>(problem: &Problem) -> Response<ResponseBody<B>> {
+    let mut response = Response::new(ResponseBody::whole(Bytes::from(problem.to_json())));
+    *response.status_mut() =
+        StatusCode::from_u16(problem.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(problem::CONTENT_TYPE));
+    if let Some(seconds) = problem.retry_after_s() {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}

@@ -1,0 +1,22 @@
+//! Step 5: what makes two requests the same.
+
+use http::request::Parts;
+use oncegate_core::fingerprint::{self, Content, Fingerprint, Mode};
+use oncegate_core::problem::{Code, Problem};
+
+pub(crate) fn of(mode: &Mode, request: &Parts, body: &[u8]) -> Result<Fingerprint, Problem> {
+    let content_type = request.headers.get(http::header::CONTENT_TYPE).map(http::HeaderValue::as_bytes);
+    if content_type.is_some_and(|value| value.starts_with(b"application/grpc")) {
+        let words = "gRPC calls cannot be protected here: their outcome is in trailers, which are not kept. Nothing was executed.";
+        return Err(Problem::new(Code::RequestInvalid, words));
+    }
+    let content = Content {
+        method: request.method.as_str(),
+        path: request.uri.path(),
+        query: request.uri.query(),
+        content_type,
+        body,
+    };
+    fingerprint::of(mode, &content)
+        .map_err(|error| Problem::new(Code::RequestInvalid, format!("{error}. Nothing was executed.")))
+}

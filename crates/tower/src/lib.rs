@@ -1,0 +1,38 @@
+#![doc = include_str!("../README.md")]
+//!
+//! ```
+//! use axum::{Router, routing::post};
+//! use oncegate_core::policy::Profile;
+//! use oncegate_engine::{Engine, Options};
+//! use oncegate_store::memory::MemoryStore;
+//! use oncegate_tower::{Idempotency, Routes, scope};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let engine = Engine::start(MemoryStore::new(), Options::default()).await?;
+//! let idempotency = Idempotency::new(engine, scope::authorization(), Routes::all(Profile::Ietf)?);
+//! let app: Router = Router::new().route("/payments", post(|| async { "charged" })).layer(idempotency);
+//! # Ok(())
+//! # }
+//! ```
+
+mod answer;
+mod attempt;
+mod body;
+mod classify;
+mod execute;
+mod fingerprint;
+mod headers;
+mod key;
+mod layer;
+mod read;
+mod route;
+pub mod scope;
+mod service;
+mod settle;
+
+pub use attempt::{Attempt, Failed};
+pub use body::{BoxError, RequestBody, ResponseBody};
+pub use layer::Idempotency;
+pub use route::{Named, RouteError, Routes};
+pub use service::Idempotent;

@@ -1,0 +1,84 @@
+//! Step 4: the body, whole, within its limit. And what is left of one that is refused.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
+use http_body::Body;
+use http_body_util::BodyExt as _;
+use oncegate_core::problem::{Code, Problem};
+
+use crate::body::BoxError;
+
+/// Of a refused request so much is read and dropped, so that a client that is still sending can read the refusal…
+const DRAIN_BYTES_MAX: u64 = 16 << 20;
+/// …and for no longer than this.
+const DRAIN_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Reads a request's body. A refusal has drained it.
+pub(crate) async fn whole<B>(headers: &HeaderMap, body: B, bytes_max: u64) -> Result<Bytes, Problem>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let mut body = std::pin::pin!(body);
+    let declared =
+        headers.get(http::header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    if declared.is_some_and(|bytes: u64| bytes > bytes_max) {
+        drain(body).await;
+        return Err(too_large(bytes_max));
+    }
+    let mut first = Bytes::new();
+    let mut all = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| broken(&error.into()))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if (first.len() + all.len() + data.len()) as u64 > bytes_max {
+            drain(body).await;
+            return Err(too_large(bytes_max));
+        }
+        match (first.is_empty(), all.is_empty()) {
+            // Most bodies are one frame, which is not copied.
+            (true, true) => first = data,
+            (_, true) => {
+                all.extend_from_slice(&first);
+                all.extend_from_slice(&data);
+                first = Bytes::new();
+            }
+            (_, false) => all.extend_from_slice(&data),
+        }
+    }
+    Ok(if all.is_empty() { first } else { all.freeze() })
+}
+
+/// Reads and drops what is left of a body, within bounds. A server that answers while the client is sending and then closes makes
+/// the client see a reset instead of the answer.
+pub(crate) async fn drain<B>(body: B)
+where
+    B: Body<Data = Bytes>,
+{
+    let draining = async {
+        let mut body = std::pin::pin!(body);
+        let mut drained = 0_u64;
+        while let Some(Ok(frame)) = body.frame().await {
+            drained += frame.data_ref().map_or(0, |data| data.len() as u64);
+            if drained > DRAIN_BYTES_MAX {
+                break;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(DRAIN_TIME_MAX, draining).await;
+}
+
+fn too_large(bytes_max: u64) -> Problem {
+    let words = format!(
+        "The body is larger than the {bytes_max} bytes that this route takes. Nothing was executed, and the key is unused."
+    );
+    Problem::new(Code::TooLarge, words)
+}
+
+fn broken(error: &BoxError) -> Problem {
+    let words =
+        format!("The body broke off ({error}). Nothing was executed. Send it again with the same key.");
+    Problem::new(Code::RequestInvalid, words)
+}

@@ -1,0 +1,167 @@
+//! Step 1: which route is it, and is it protected?
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::fmt;
+
+use http::Method;
+use oncegate_core::policy::{Policy, Profile};
+use oncegate_core::record::Execution;
+use oncegate_core::scope::Operation;
+use oncegate_engine::Route;
+
+/// Which requests are protected, and how.
+///
+/// ```
+/// use oncegate_core::policy::Profile;
+/// use oncegate_tower::Routes;
+///
+/// // Payments carefully, everything else that changes something by the draft.
+/// let routes = Routes::all(Profile::Ietf)?
+///     .route("POST /payments", Profile::Payments)?
+///     .route("POST /payments/{id}/refunds", Profile::Payments)?
+///     .route("POST /search", Profile::Off)?;
+/// # Ok::<(), oncegate_tower::RouteError>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Routes {
+    by_method: HashMap<Method, matchit::Router<Option<Route>>>,
+    otherwise: HashMap<Method, Route>,
+}
+
+impl Routes {
+    /// No route yet: everything passes untouched.
+    #[must_use]
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// Every path, for the methods that the profile protects.
+    pub fn all(profile: Profile) -> Result<Self, RouteError> {
+        Self::none().otherwise(profile)
+    }
+
+    /// What holds where no other route matches.
+    pub fn otherwise(mut self, policy: impl Into<Named>) -> Result<Self, RouteError> {
+        let Named { name, policy } = policy.into();
+        check(&policy, "*")?;
+        self.otherwise.clear();
+        for method in &policy.methods {
+            let route = Route::new(&name, policy.clone(), operation(method, "*")?);
+            self.otherwise.insert(method_of(method)?, route);
+        }
+        Ok(self)
+    }
+
+    /// A method and a path pattern (`POST /payments/{id}/refunds`), under a profile or a policy of one's own. A profile
+    /// without methods (`off`) lets it pass.
+    pub fn route(mut self, pattern: &str, policy: impl Into<Named>) -> Result<Self, RouteError> {
+        let Named { name, policy } = policy.into();
+        check(&policy, pattern)?;
+        let (method, path) = pattern
+            .split_once(' ')
+            .filter(|(_, path)| path.starts_with('/'))
+            .ok_or_else(|| RouteError(format!("{pattern:?} is not a method, a space and a path")))?;
+        let route = if policy.methods.is_empty() {
+            None
+        } else {
+            Some(Route::new(&name, policy, operation(method, path)?))
+        };
+        self.by_method
+            .entry(method_of(method)?)
+            .or_default()
+            .insert(path, route)
+            .map_err(|error| RouteError(format!("{pattern:?}: {error}")))?;
+        Ok(self)
+    }
+
+    /// The route of a request; `None`: it passes untouched.
+    pub(crate) fn of(&self, method: &Method, path: &str) -> Option<&Route> {
+        if let Some(paths) = self.by_method.get(method)
+            && let Ok(found) = paths.at(path)
+        {
+            return found.value.as_ref();
+        }
+        self.otherwise.get(method)
+    }
+}
+
+/// A policy and the name it has in metrics.
+#[derive(Clone, Debug)]
+pub struct Named {
+    name: Box<str>,
+    policy: Policy,
+}
+
+impl From<Profile> for Named {
+    fn from(profile: Profile) -> Self {
+        Self { name: profile.name().into(), policy: profile.policy() }
+    }
+}
+
+impl From<Policy> for Named {
+    fn from(policy: Policy) -> Self {
+        Self { name: "custom".into(), policy }
+    }
+}
+
+fn check(policy: &Policy, pattern: &str) -> Result<(), RouteError> {
+    if policy.execution == Execution::Deferred {
+        let words = "deferred execution needs workers, which this release does not have";
+        return Err(RouteError(format!("{pattern:?}: {words}; choose a profile that runs inline")));
+    }
+    Ok(())
+}
+
+fn operation(method: &str, path: &str) -> Result<Operation, RouteError> {
+    let pattern = format!("{method} {path}");
+    Operation::new(&pattern).map_err(|error| RouteError(format!("{pattern:?}: {error}")))
+}
+
+fn method_of(method: &str) -> Result<Method, RouteError> {
+    method.parse().map_err(|_| RouteError(format!("{method:?} is not a method")))
+}
+
+/// A route that cannot be used; says which and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouteError(String);
+
+impl fmt::Display for RouteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for RouteError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_narrowest_route_wins_and_off_lets_pass() {
+        let routes = Routes::all(Profile::Ietf).unwrap();
+        let routes = routes.route("POST /payments/{id}/refunds", Profile::Payments).unwrap();
+        let routes = routes.route("POST /search", Profile::Off).unwrap();
+        let found = |method, path| {
+            let route = routes.of(&method, path)?;
+            Some(format!("{} {}", route.profile(), route.operation()))
+        };
+        let expected = Some("payments POST /payments/{id}/refunds".to_owned());
+        assert_eq!(found(Method::POST, "/payments/7/refunds"), expected);
+        assert_eq!(found(Method::POST, "/payments"), Some("ietf POST *".to_owned()));
+        assert_eq!(found(Method::PATCH, "/payments/7"), Some("ietf PATCH *".to_owned()));
+        assert_eq!(found(Method::POST, "/search"), None);
+        assert_eq!(found(Method::GET, "/payments/7"), None);
+        assert!(Routes::none().of(&Method::POST, "/payments").is_none());
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_refused_with_its_reason() {
+        let refusal = |pattern, profile| Routes::none().route(pattern, profile).unwrap_err().to_string();
+        assert!(refusal("/payments", Profile::Ietf).contains("a method, a space and a path"));
+        assert!(refusal("PO ST /x", Profile::Ietf).contains("PO ST /x"));
+        assert!(refusal("POST /a/{b}{c}", Profile::Ietf).contains("/a/{b}{c}"));
+        assert!(refusal("POST /jobs", Profile::Accepted).contains("deferred execution needs workers"));
+    }
+}

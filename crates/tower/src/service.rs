@@ -1,0 +1,157 @@
+//! The life of a request: a table of contents.
+
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use oncegate_core::problem::Problem;
+use oncegate_engine::{Arrived, Engine, Held, Route};
+use oncegate_store::Store;
+use tower_service::Service;
+use tracing::Instrument as _;
+
+use crate::body::{BoxError, RequestBody, ResponseBody};
+use crate::execute::Work;
+use crate::route::Routes;
+use crate::scope::Tenant;
+use crate::{answer, classify, execute, fingerprint, key, read, scope, settle};
+
+/// What all clones of a service share.
+pub(crate) struct Shared<S> {
+    pub(crate) engine: Engine<S>,
+    pub(crate) routes: Routes,
+    pub(crate) tenant: Box<dyn Tenant>,
+}
+
+/// A service whose protected requests take effect once.
+pub struct Idempotent<S, V> {
+    pub(crate) shared: Arc<Shared<S>>,
+    pub(crate) inner: V,
+}
+
+impl<S, V: Clone> Clone for Idempotent<S, V> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared), inner: self.inner.clone() }
+    }
+}
+
+impl<S, V, B, A> Service<Request<B>> for Idempotent<S, V>
+where
+    S: Store,
+    V: Service<Request<RequestBody<B>>, Response = Response<A>> + Clone + Send + 'static,
+    V::Error: Into<BoxError> + Send,
+    V::Future: Send,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError> + Send,
+    A: Body<Data = Bytes> + Send + 'static,
+    A::Error: Into<BoxError> + Send,
+{
+    type Response = Response<ResponseBody<A>>;
+    type Error = V::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, V::Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), V::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        // The one that was polled ready is used, and the clone waits for the next call.
+        let another = self.inner.clone();
+        let inner = std::mem::replace(&mut self.inner, another);
+        let route = self.shared.routes.of(request.method(), request.uri().path()).cloned();
+        match route {
+            None => Box::pin(pass(inner, request)),
+            Some(route) => Box::pin(protect(Arc::clone(&self.shared), route, inner, request)),
+        }
+    }
+}
+
+/// A request that nobody protects.
+async fn pass<V, B, A>(mut inner: V, request: Request<B>) -> Result<Response<ResponseBody<A>>, V::Error>
+where
+    V: Service<Request<RequestBody<B>>, Response = Response<A>>,
+{
+    Ok(inner.call(request.map(RequestBody::passing)).await?.map(ResponseBody::passing))
+}
+
+/// A request that takes effect once.
+async fn protect<S, V, B, A>(
+    shared: Arc<Shared<S>>,
+    route: Route,
+    inner: V,
+    request: Request<B>,
+) -> Result<Response<ResponseBody<A>>, V::Error>
+where
+    S: Store,
+    V: Service<Request<RequestBody<B>>, Response = Response<A>> + Send + 'static,
+    V::Error: Into<BoxError> + Send,
+    V::Future: Send,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError> + Send,
+    A: Body<Data = Bytes> + Send + 'static,
+    A::Error: Into<BoxError> + Send,
+{
+    let policy = route.policy();
+    let (head, body) = request.into_parts();
+
+    let key = match key::read(&head.headers, &policy.key) {
+        Ok(Some(key)) => key,
+        Ok(None) => return pass(inner, Request::from_parts(head, body)).await,
+        Err(problem) => return Ok(refuse_early(&problem, body).await),
+    };
+    let scope = match scope::of(&*shared.tenant, &route, &head) {
+        Ok(scope) => scope,
+        Err(problem) => return Ok(refuse_early(&problem, body).await),
+    };
+    let body = match read::whole(&head.headers, body, policy.body_bytes_max).await {
+        Ok(body) => body,
+        Err(problem) => return Ok(answer::refusal(&problem)),
+    };
+    let fingerprint = match fingerprint::of(&policy.fingerprint, &head, &body) {
+        Ok(fingerprint) => fingerprint,
+        Err(problem) => return Ok(answer::refusal(&problem)),
+    };
+
+    let span = tracing::info_span!("idempotent", route = %route.operation(), key = key.prefix());
+    let arrived = match route.arrival(scope, key.clone(), fingerprint, None) {
+        Ok(arrival) => shared.engine.arrive_or_wait(&route, arrival).instrument(span.clone()).await,
+        Err(unavailable) => Err(unavailable),
+    };
+    match arrived {
+        Ok(Arrived::Execute(lease)) => {
+            let work = Work { head, body, key, of: PhantomData };
+            // A client that hangs up drops this future, not the task.
+            let attempt = tokio::spawn(attempt(lease, inner, work).instrument(span));
+            Ok(attempt.await.unwrap_or_else(|_| answer::unknown_first(policy)))
+        }
+        Ok(arrived) => Ok(answer::told(arrived, policy)),
+        Err(unavailable) => Ok(answer::unavailable(&unavailable, policy)),
+    }
+}
+
+/// Run, classify, settle, answer.
+async fn attempt<S, V, B, A>(mut held: Box<Held<S>>, inner: V, work: Work<B>) -> Response<ResponseBody<A>>
+where
+    S: Store,
+    V: Service<Request<RequestBody<B>>, Response = Response<A>>,
+    V::Error: Into<BoxError>,
+    A: Body<Data = Bytes>,
+    A::Error: Into<BoxError> + Send,
+{
+    let mut ended = execute::run(&mut held, inner, work).await;
+    let settlement = classify::of(held.policy(), &mut ended);
+    settle::and_answer(held, settlement, ended).await
+}
+
+/// A refusal before the body was read.
+async fn refuse_early<B, A>(problem: &Problem, body: B) -> Response<ResponseBody<A>>
+where
+    B: Body<Data = Bytes>,
+{
+    read::drain(body).await;
+    answer::refusal(problem)
+}
