@@ -1,0 +1,65 @@
+//! One type for all stores, so that a service can choose by its configuration.
+
+use oncegate_core::identity::RecordId;
+use oncegate_core::record::Record;
+use oncegate_core::time::Timestamp;
+use oncegate_store::clock::Clock;
+use oncegate_store::memory::MemoryStore;
+use oncegate_store::{Capability, Counts, Cursor, Due, Filter, Outcome, Page, Result, Scan, Store, Write};
+#[cfg(feature = "sqlite")]
+use oncegate_store_sql::SqliteStore;
+
+/// Any of the stores that this build has.
+#[derive(Debug)]
+pub enum AnyStore {
+    /// In this process's memory.
+    Memory(MemoryStore),
+    /// One file.
+    #[cfg(feature = "sqlite")]
+    Sqlite(Box<SqliteStore>),
+}
+
+/// The same call on whichever store it is.
+macro_rules! on_any {
+    ($store:expr, $inner:ident => $call:expr) => {
+        match $store {
+            AnyStore::Memory($inner) => $call,
+            #[cfg(feature = "sqlite")]
+            AnyStore::Sqlite($inner) => $call,
+        }
+    };
+}
+
+impl Store for AnyStore {
+    fn capability(&self) -> Capability {
+        on_any!(self, store => store.capability())
+    }
+
+    async fn apply(&self, batch: &[Write]) -> Result<Vec<Outcome>> {
+        on_any!(self, store => store.apply(batch).await)
+    }
+
+    async fn read(&self, ids: &[RecordId]) -> Result<Vec<Result<Option<Record>>>> {
+        on_any!(self, store => store.read(ids).await)
+    }
+
+    async fn due(&self, what: Due, now: Timestamp, limit: usize) -> Result<Scan> {
+        on_any!(self, store => store.due(what, now, limit).await)
+    }
+
+    async fn browse(&self, filter: &Filter, after: Option<&Cursor>, limit: usize) -> Result<Page> {
+        on_any!(self, store => store.browse(filter, after, limit).await)
+    }
+
+    async fn counts(&self) -> Result<Counts> {
+        on_any!(self, store => store.counts().await)
+    }
+
+    async fn clock(&self) -> Result<Timestamp> {
+        on_any!(self, store => store.clock().await)
+    }
+
+    fn local_clock(&self) -> Option<Clock> {
+        on_any!(self, store => store.local_clock())
+    }
+}

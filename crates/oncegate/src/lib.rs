@@ -1,0 +1,49 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # A service
+//!
+//! ```
+//! use axum::{Router, routing::post};
+//! use oncegate::{Engine, Idempotency, Options, Profile, Routes, open, scope};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // `sqlite://payments.db` for one that survives.
+//! let engine = Engine::start(open("memory:")?, Options::default()).await?;
+//! let idempotency = Idempotency::new(engine, scope::authorization(), Routes::all(Profile::Ietf)?);
+//! let app: Router = Router::new().route("/payments", post(|| async { "charged" })).layer(idempotency);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # A job
+//!
+//! ```
+//! use oncegate::{Engine, JobError, Options, open};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let engine = Engine::start(open("memory:")?, Options::default()).await?;
+//! let message = serde_json::json!({ "invoice": 17 });
+//! let sent = engine.once("mailer", "message-17", &message, || async { Ok::<_, JobError>(1_u32) }).await?;
+//! let again = engine.once("mailer", "message-17", &message, || async { Ok::<_, JobError>(2_u32) }).await?;
+//! assert_eq!((sent.value, again.value, again.replayed), (1, 1, true));
+//! # Ok(())
+//! # }
+//! ```
+
+mod any;
+mod open;
+
+pub use any::AnyStore;
+pub use open::{OpenError, open};
+
+pub use oncegate_core::policy::{self, Policy, Profile};
+pub use oncegate_core::{classify, decide, identity, key, problem, record, response, time};
+pub use oncegate_engine::{
+    Arrived, Engine, Held, JobError, LeaseEnded, Once, OnceError, Options, Route, Runner, SendPermit,
+    Settled, Settlement, Unavailable, names,
+};
+pub use oncegate_store::{Store, StoreError};
+#[cfg(feature = "tower")]
+pub use oncegate_tower::{Attempt, Failed, Idempotency, RouteError, Routes, scope};
