@@ -21,6 +21,8 @@ pub(crate) struct Turn {
     pub(crate) requests_per_s: f64,
     pub(crate) cpu_us: f64,
     pub(crate) written_kib: f64,
+    /// Where commits are counted; 0 elsewhere.
+    pub(crate) commits_per_write: f64,
 }
 
 impl Meter {
@@ -47,6 +49,7 @@ impl Meter {
             requests_per_s: sample.throughput(),
             cpu_us: per_request(after.cpu_ns.saturating_sub(before.cpu_ns)) / 1e3,
             written_kib: per_request(after.written_bytes - before.written_bytes) / 1024.0,
+            commits_per_write: 0.0,
         })
     }
 }

@@ -1,10 +1,11 @@
-//! Measurements that settled a decision, kept so that they can be run again.
+//! What the product costs (`store`, `engine`), and measurements that settled a decision, kept so that they can be run again.
 
 mod bare;
 mod checkpoint;
 mod compare;
 mod cost;
 mod drivers;
+mod engine;
 mod fill;
 mod layouts;
 mod measure;
@@ -28,6 +29,7 @@ fn main() -> Outcome {
     let options = Options::parse(arguments)?;
     match experiment.as_str() {
         "store" => store::run(&options),
+        "engine" => engine::run(&options),
         "layouts" => compare::run(&options, layouts::LAYOUTS, Growth::Measured),
         "variants" => compare::run(&options, layouts::VARIANTS, Growth::Skipped),
         "checkpoints" => checkpoint::run(&options),

@@ -84,7 +84,7 @@ fn print_table(batch: usize, names: &[&str], turns: &[Vec<Turn>]) {
 }
 
 /// A store driven by the same traffic as the bare loops.
-struct Driven<S> {
+pub(crate) struct Driven<S> {
     store: S,
     runtime: Runtime,
     /// The next batch, made and freed while the clock stands.
@@ -92,7 +92,7 @@ struct Driven<S> {
 }
 
 impl<S: Store> Driven<S> {
-    fn new(store: S) -> Outcome<Self> {
+    pub(crate) fn new(store: S) -> Outcome<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
         Ok(Self { store, runtime, ready: Vec::new() })
     }
