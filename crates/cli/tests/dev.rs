@@ -11,8 +11,9 @@ fn every_step_of_the_show_comes_out_right() {
     assert!(!shown.contains('\x1b'), "colours only on a terminal");
     for line in [
         "the clients                        1 × 201 charge 2, 19 × 409 in_progress",
-        "the client                         504 outcome_unknown",
-        "the next retry                     201 charge 5, replayed",
+        "its retry                          409 outcome_unknown",
+        "the next retry                     201 charge 6, replayed",
+        "the consumer                       charge 8; charge 8, replayed; charge 8, replayed",
         "Every step came out right: no key was charged twice.",
     ] {
         assert!(shown.contains(line), "{line:?} is not in:\n{shown}");

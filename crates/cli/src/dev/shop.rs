@@ -1,83 +1,70 @@
-//! The stage: clients, the rules over an embedded store, and a provider whose ledger is the judge.
+//! The stage: clients over TCP, a service with the layer on an embedded store, and the provider behind it.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use oncegate_core::classify::{Class, Ending as AttemptEnding, Failure, classify};
-use oncegate_core::decide::{Arrival, Decision, Event, Finding, Lease, Misuse, Verdict};
-use oncegate_core::fingerprint::{self, Content};
-use oncegate_core::identity::{RecordId, Token};
+use http_body_util::{BodyExt as _, Full};
+use hyper::Request;
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use oncegate_core::decide::{Decision, Event, Finding, Verdict};
+use oncegate_core::identity::RecordId;
 use oncegate_core::key::Key;
-use oncegate_core::policy::{Policy, Profile};
-use oncegate_core::record::State;
 use oncegate_core::response::{Answer, Response};
-use oncegate_core::scope::{Address, Operation, Scope};
-use oncegate_core::time::{Now, Timestamp, micros};
-use oncegate_store::Store;
-use oncegate_store::clock::Clock;
-use oncegate_store::drive::{drive, read_one};
-use oncegate_store_sql::SqliteStore;
-use oncegate_store_sql::sqlite::SqliteOptions;
+use oncegate_core::scope::{Address, Scope};
+use oncegate_core::time::micros;
+use oncegate_engine::JobError;
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc;
 
 use super::Error;
+use super::node::{HANGS, Node, WAITS};
+use super::provider::Provider;
 
-/// How the provider treats a charge.
-#[derive(Clone, Copy)]
-pub(super) enum Ending {
-    Answers,
-    RefusesConnection,
-    TimesOutAfterCharging,
-    /// Our own node dies before it can record the answer.
-    DiesAfterCharging,
-}
+/// No step takes longer than this.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(super) struct Shop {
-    store: Arc<SqliteStore>,
-    policy: Policy,
+    file: PathBuf,
+    node: Node,
     provider: Arc<Provider>,
-    /// Turned by hand, so that a lease can lapse without waiting for it.
     turned_by: Arc<AtomicI64>,
-    dead: Option<(RecordId, Lease, Arc<Answer>)>,
+    /// Where the clients run.
+    clients: Runtime,
 }
 
-/// Counts every charge, with the life of the key that it was sent for. It does not dedupe: a second charge for one key
-/// would be one more, and the show would say so.
-#[derive(Default)]
-struct Provider(Mutex<Vec<Token>>);
-
-impl Provider {
-    /// The number of the charge.
-    fn charge(&self, life: Token) -> usize {
-        let mut ledger = self.ledger();
-        ledger.push(life);
-        ledger.len()
-    }
-
-    fn find(&self, life: Token) -> Option<usize> {
-        self.ledger().iter().position(|charged| *charged == life).map(|place| place + 1)
-    }
-
-    fn ledger(&self) -> MutexGuard<'_, Vec<Token>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// One request of a client.
+#[derive(Clone, Copy)]
+pub(super) struct Post<'a> {
+    pub(super) tenant: &'a str,
+    pub(super) key: &'a str,
+    pub(super) body: &'a str,
+    /// What the provider will do.
+    pub(super) provider: &'a str,
 }
 
 impl Shop {
     pub(super) fn open(file: &Path) -> Result<Self, Error> {
-        let turned_by = Arc::new(AtomicI64::new(0));
-        let store = open_store(file, &turned_by)?;
-        let policy = Profile::Ietf.policy();
-        Ok(Self { store: Arc::new(store), policy, provider: Arc::default(), turned_by, dead: None })
+        let (provider, turned_by) = (Arc::new(Provider::new()), Arc::new(AtomicI64::new(0)));
+        let clients = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let node = Node::start(file, &provider, &turned_by)?;
+        Ok(Self { file: file.to_path_buf(), node, provider, turned_by, clients })
     }
 
-    pub(super) fn reopened(self, file: &Path) -> Result<Self, Error> {
-        let Self { store, policy, provider, turned_by, dead } = self;
-        drop(store);
-        let store = Arc::new(open_store(file, &turned_by)?);
-        Ok(Self { store, policy, provider, turned_by, dead })
+    pub(super) fn address(&self) -> SocketAddr {
+        self.node.address
+    }
+
+    /// The node dies, and another one takes over the file.
+    pub(super) fn kill_and_restart(&mut self) -> Result<(), Error> {
+        let next = Node::start(&self.file, &self.provider, &self.turned_by)?;
+        std::mem::replace(&mut self.node, next).kill();
+        Ok(())
     }
 
     pub(super) fn pass(&self, span: Duration) {
@@ -85,186 +72,137 @@ impl Shop {
     }
 
     pub(super) fn charges(&self) -> usize {
-        self.provider.ledger().len()
+        self.provider.charges()
     }
 
     /// One request; says what the client saw.
-    pub(super) async fn post(
-        &mut self,
-        tenant: &str,
-        key: &str,
-        body: &str,
-        ending: Ending,
-    ) -> Result<String, Error> {
-        let arrival = self.arrival(tenant, key, body)?;
-        let id = RecordId::of(&arrival.address);
-        let now = now(&self.store).await?;
-        match drive(&*self.store, id, &Event::Arrive(arrival), now).await?.decision {
-            Decision::Execute(lease) => self.execute(id, lease, ending).await,
-            decision => Ok(shown(&decision)),
-        }
+    pub(super) fn post(&self, post: Post<'_>) -> Result<String, Error> {
+        let request = request(post)?;
+        self.clients.block_on(async { tokio::time::timeout(PATIENCE, send(self.address(), request)).await? })
     }
 
-    async fn execute(&mut self, id: RecordId, lease: Lease, ending: Ending) -> Result<String, Error> {
-        let holder = lease.holder;
-        let failure = match ending {
-            Ending::Answers => {
-                let answer = charged(self.provider.charge(holder.life));
-                let seen = shown_answer(&answer);
-                self.settle(id, Event::Complete { holder, answer }).await?;
-                return Ok(seen);
-            }
-            Ending::DiesAfterCharging => {
-                let answer = charged(self.provider.charge(holder.life));
-                self.dead = Some((id, lease, answer));
-                return Ok("no answer".to_owned());
-            }
-            Ending::RefusesConnection => Failure::ConnectionRefused,
-            Ending::TimesOutAfterCharging => {
-                self.provider.charge(holder.life);
-                Failure::Timeout
-            }
-        };
-        match classify(&self.policy, &AttemptEnding::Failed(failure)) {
-            Class::Release(reason) => {
-                self.settle(id, Event::Release { holder, reason, backoff: Duration::ZERO }).await?;
-                Ok("502 upstream_unreachable".to_owned())
-            }
-            Class::Doubt(reason) => {
-                self.settle(id, Event::Doubt { holder, reason }).await?;
-                Ok("504 outcome_unknown".to_owned())
-            }
-            Class::Complete => Err("a failure is never a completion".into()),
-        }
-    }
-
-    /// `clients` requests at once, on tasks of their own.
-    pub(super) async fn race(
-        &mut self,
-        tenant: &str,
-        key: &str,
-        body: &str,
-        clients: usize,
-    ) -> Result<String, Error> {
-        let start = Arc::new(tokio::sync::Barrier::new(clients));
-        let mut running = Vec::new();
+    /// `clients` requests at once, each on a connection of its own. The charge is let go when all others were answered.
+    pub(super) fn race(&self, post: Post<'_>, clients: usize) -> Result<String, Error> {
+        let post = Post { provider: WAITS, ..post };
+        let (answers, mut answered) = mpsc::channel(clients);
         for _ in 0..clients {
-            let (store, start, arrival) =
-                (Arc::clone(&self.store), Arc::clone(&start), self.arrival(tenant, key, body)?);
-            running.push(tokio::spawn(async move {
-                start.wait().await;
-                let now = now(&store).await?;
-                let step =
-                    drive(&*store, RecordId::of(&arrival.address), &Event::Arrive(arrival), now).await?;
-                Ok::<_, Error>(step.decision)
-            }));
+            let (request, address, answers) = (request(post)?, self.address(), answers.clone());
+            self.clients.spawn(async move { drop(answers.send(send(address, request).await).await) });
         }
-        let (mut executing, mut others) = (Vec::new(), BTreeMap::<String, usize>::new());
-        for client in running {
-            match client.await?? {
-                Decision::Execute(lease) => executing.push(lease),
-                decision => *others.entry(shown(&decision)).or_default() += 1,
+        let mut seen = BTreeMap::<String, usize>::new();
+        for n in 1..=clients {
+            let next =
+                self.clients.block_on(async { tokio::time::timeout(PATIENCE, answered.recv()).await })?;
+            *seen.entry(next.ok_or("a client went away")??).or_default() += 1;
+            if n == clients - 1 {
+                self.provider.gate.add_permits(1);
             }
         }
-        // The winners, however many there are, charge: nothing here hides a second one.
-        let id = RecordId::of(&self.arrival(tenant, key, body)?.address);
-        let mut seen = Vec::new();
-        for lease in executing {
-            seen.push(format!("1 × {}", self.execute(id, lease, Ending::Answers).await?));
-        }
-        seen.extend(others.into_iter().map(|(what, count)| format!("{count} × {what}")));
+        self.wait_for_arrival()?;
+        let seen: Vec<_> = seen.into_iter().map(|(what, count)| format!("{count} × {what}")).collect();
         Ok(seen.join(", "))
     }
 
+    /// A client that hangs up once the provider has been asked, and before it has answered.
+    pub(super) fn hang_up(&self, post: Post<'_>) -> Result<String, Error> {
+        let request = request(Post { provider: WAITS, ..post })?;
+        let client = self.clients.spawn(send(self.address(), request));
+        self.wait_for_arrival()?;
+        client.abort();
+        let _ = self.clients.block_on(client);
+        self.provider.gate.add_permits(1);
+        Ok("hangs up".to_owned())
+    }
+
+    /// A request whose answer never comes: the provider hangs after charging, and the node is killed.
+    pub(super) fn post_and_kill(&mut self, post: Post<'_>) -> Result<String, Error> {
+        let request = request(Post { provider: HANGS, ..post })?;
+        let client = self.clients.spawn(send(self.address(), request));
+        self.wait_for_arrival()?;
+        self.kill_and_restart()?;
+        let seen = self.clients.block_on(async { tokio::time::timeout(PATIENCE, client).await })??;
+        Ok(seen.unwrap_or_else(|_| "no answer".to_owned()))
+    }
+
+    /// Until a charge is where it waits, or hangs.
+    fn wait_for_arrival(&self) -> Result<(), Error> {
+        let arrived = self.provider.arrived.acquire();
+        self.clients.block_on(async { tokio::time::timeout(PATIENCE, arrived).await })??.forget();
+        Ok(())
+    }
+
     /// Asks the provider about the key's present life, and settles the record by what it says.
-    pub(super) async fn probe(&mut self, tenant: &str, key: &str) -> Result<String, Error> {
-        let id = RecordId::of(&address(tenant, key)?);
-        let row = read_one(&*self.store, id).await?.ok_or("there is no such record")?;
-        let Some(number) = self.provider.find(row.life) else { return Ok("not found".to_owned()) };
-        let finding = Finding::Happened(charged(number));
-        let verdict = Verdict { life: row.life, source: "probe".into(), reference: None, finding };
-        self.settle(id, Event::Verdict(verdict)).await?;
-        Ok(format!("it happened: charge {number}"))
-    }
-
-    /// The node that died comes back and settles what it knows.
-    pub(super) async fn wake_the_dead(&mut self) -> Result<String, Error> {
-        let (id, lease, answer) = self.dead.take().ok_or("nobody died")?;
-        self.settle(id, Event::Complete { holder: lease.holder, answer }).await?;
-        let row = read_one(&*self.store, id).await?.ok_or("there is no such record")?;
-        match &row.state {
-            State::Completed(answer) => Ok(format!("recorded: {}", shown_answer(answer))),
-            other => Ok(format!("not recorded: {}", other.kind())),
-        }
-    }
-
-    async fn settle(&self, id: RecordId, event: Event) -> Result<(), Error> {
-        let now = now(&self.store).await?;
-        match drive(&*self.store, id, &event, now).await?.decision {
-            Decision::Done => Ok(()),
-            other => Err(format!("the attempt could not be settled: {other:?}").into()),
-        }
-    }
-
-    fn arrival(&self, tenant: &str, key: &str, body: &str) -> Result<Arrival, Error> {
-        let content = Content {
-            method: "POST",
-            path: "/payments",
-            query: None,
-            content_type: Some(b"application/json"),
-            body: body.as_bytes(),
-        };
-        let mut token = [0; 16];
-        getrandom::fill(&mut token).map_err(|error| format!("no randomness: {error}"))?;
-        Ok(Arrival {
-            address: address(tenant, key)?,
-            operation: Operation::new("POST /payments")?,
-            fingerprint: fingerprint::of(&self.policy.fingerprint, &content)?,
-            token: Token::from_bytes(token),
-            terms: self.policy.terms(),
-            execution: self.policy.execution,
-            lease: self.policy.lease,
-            attempt_deadline: self.policy.attempt_deadline,
-            misuse: Misuse::Refuse,
-            request: None,
+    pub(super) fn probe(&self, tenant: &str, key: &str) -> Result<String, Error> {
+        let address = Address { scope: Scope::tenant(tenant)?, key: Key::from_text(key)? };
+        let (id, engine) = (RecordId::of(&address), &self.node.engine);
+        self.clients.block_on(async {
+            let row = engine.read(id).await?.ok_or("there is no such record")?;
+            let Some(number) = self.provider.find(row.life) else { return Ok("not found".to_owned()) };
+            let headers = vec![("content-type".to_owned(), b"text/plain; charset=utf-8".to_vec())];
+            let body = format!("charge {number}").into_bytes();
+            let answer = Answer::Kept(Response { status: 201, headers, body });
+            let finding = Finding::Happened(Arc::new(answer));
+            let verdict = Verdict { life: row.life, source: "probe".into(), reference: None, finding };
+            let step = engine.drive(id, &Event::Verdict(verdict)).await?;
+            match step.decision {
+                Decision::Done => Ok(format!("it happened: charge {number}")),
+                other => Ok(format!("it happened, and was not recorded: {other:?}")),
+            }
         })
     }
-}
 
-fn open_store(file: &Path, turned_by: &Arc<AtomicI64>) -> Result<SqliteStore, Error> {
-    let (system, turned_by) = (Clock::system(), Arc::clone(turned_by));
-    let clock = Clock::from_fn(move || {
-        Timestamp::from_micros(system.now().as_micros() + turned_by.load(Ordering::Relaxed))
-    });
-    Ok(SqliteOptions::new(file).clock(clock).open()?)
-}
-
-async fn now(store: &SqliteStore) -> Result<Now, Error> {
-    Ok(Now::exact(store.clock().await?))
-}
-
-fn address(tenant: &str, key: &str) -> Result<Address, Error> {
-    Ok(Address { scope: Scope::tenant(tenant)?, key: Key::from_text(key)? })
-}
-
-fn charged(number: usize) -> Arc<Answer> {
-    let body = format!("charge {number}").into_bytes();
-    Arc::new(Answer::Kept(Response { status: 201, headers: Vec::new(), body }))
-}
-
-fn shown_answer(answer: &Answer) -> String {
-    match answer {
-        Answer::Kept(response) => format!("{} {}", response.status, String::from_utf8_lossy(&response.body)),
-        Answer::NotKept { status, .. } => format!("{status}, not kept"),
+    /// A message that its queue delivers again and again; says what each delivery came to.
+    pub(super) fn deliver(&self, message: &str, times: usize) -> Result<String, Error> {
+        let mut seen = Vec::new();
+        for _ in 0..times {
+            let provider = Arc::clone(&self.provider);
+            let life = oncegate_core::identity::Token::from_bytes([0; 16]);
+            let job = move || async move { Ok::<_, JobError>(provider.charge(life)) };
+            let once = self.node.engine.once("queue", message, &message, job);
+            let once = self.clients.block_on(async { tokio::time::timeout(PATIENCE, once).await })??;
+            let replayed = if once.replayed { ", replayed" } else { "" };
+            seen.push(format!("charge {}{replayed}", once.value));
+        }
+        Ok(seen.join("; "))
     }
 }
 
-fn shown(decision: &Decision) -> String {
-    match decision {
-        Decision::Replay(answer) => format!("{}, replayed", shown_answer(answer)),
-        Decision::Busy { .. } => "409 in_progress".to_owned(),
-        Decision::Unsettled { .. } => "409 outcome_unknown".to_owned(),
-        Decision::Mismatch => "422 key_reused".to_owned(),
-        other => format!("{other:?}"),
+fn request(post: Post<'_>) -> Result<Request<Full<Bytes>>, Error> {
+    Ok(Request::post("/payments")
+        .header("host", "localhost")
+        .header("content-type", "application/json")
+        .header("idempotency-key", post.key)
+        .header("x-tenant", post.tenant)
+        .header("x-provider", post.provider)
+        .body(Full::new(Bytes::from(post.body.to_owned())))?)
+}
+
+/// Sends it on a connection of its own, and says what came back.
+async fn send(address: SocketAddr, request: Request<Full<Bytes>>) -> Result<String, Error> {
+    let stream = tokio::net::TcpStream::connect(address).await?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let connection = tokio::spawn(connection);
+    // Dropped with this future: a client that gives up closes its connection.
+    let _hang_up = HangUp(connection.abort_handle());
+    let response = sender.send_request(request).await?;
+    let (status, replayed) =
+        (response.status().as_u16(), response.headers().contains_key("idempotency-replayed"));
+    let is_problem =
+        response.headers().get("content-type").is_some_and(|kind| kind == "application/problem+json");
+    let body = response.into_body().collect().await?.to_bytes();
+    let words = if is_problem {
+        let problem: serde_json::Value = serde_json::from_slice(&body)?;
+        problem["code"].as_str().unwrap_or("a problem without a code").to_owned()
+    } else {
+        String::from_utf8_lossy(&body).into_owned()
+    };
+    Ok(format!("{status} {words}{}", if replayed { ", replayed" } else { "" }))
+}
+
+struct HangUp(tokio::task::AbortHandle);
+
+impl Drop for HangUp {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
