@@ -30,7 +30,8 @@ impl Meter {
     pub(crate) fn read() -> Outcome<Self> {
         let mut cpu_ns = 0;
         for task in fs::read_dir("/proc/self/task")? {
-            let schedstat = fs::read_to_string(task?.path().join("schedstat"))?;
+            // A thread that ends meanwhile belongs to a turn before this one.
+            let Ok(schedstat) = fs::read_to_string(task?.path().join("schedstat")) else { continue };
             cpu_ns += schedstat.split(' ').next().ok_or("schedstat is empty")?.parse::<u64>()?;
         }
         let io = fs::read_to_string("/proc/self/io")?;
