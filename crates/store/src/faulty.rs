@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::Record;
 use oncegate_core::time::Timestamp;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 use crate::clock::Clock;
 use crate::error::{Effect, Kind, StoreError};
@@ -32,6 +32,8 @@ pub enum Fault {
     LandsLate,
     /// It waits until [`Faulty::let_go`], then goes on as usual.
     Delayed,
+    /// The store panics before the write.
+    Panics,
     /// The store dies before the write: this and every later call fails until [`Faulty::revive`].
     CrashBefore,
     /// The store dies after the write landed.
@@ -49,6 +51,15 @@ pub struct Faulty<S> {
 struct Shared {
     plan: Mutex<Plan>,
     gate: Semaphore,
+    calls: watch::Sender<Calls>,
+}
+
+/// Where the calls of `apply` are, for tests to wait upon.
+#[derive(Clone, Copy, Debug, Default)]
+struct Calls {
+    begun: usize,
+    ended: usize,
+    delayed: usize,
 }
 
 #[derive(Debug, Default)]
@@ -62,7 +73,9 @@ struct Plan {
 impl<S: Store> Faulty<S> {
     /// Wraps `inner`; nothing fails yet.
     pub fn new(inner: S) -> Self {
-        Self { inner, shared: Arc::new(Shared { plan: Mutex::default(), gate: Semaphore::new(0) }) }
+        let shared =
+            Shared { plan: Mutex::default(), gate: Semaphore::new(0), calls: watch::Sender::default() };
+        Self { inner, shared: Arc::new(shared) }
     }
 
     /// The next `apply` that has no fault queued meets this one.
@@ -87,6 +100,27 @@ impl<S: Store> Faulty<S> {
     /// Lets one delayed write go on.
     pub fn let_go(&self) {
         self.shared.gate.add_permits(1);
+    }
+
+    /// How often `apply` was called.
+    #[must_use]
+    pub fn applies(&self) -> usize {
+        self.shared.calls.borrow().begun
+    }
+
+    /// Returns when `apply` has ended so often, well or not.
+    pub async fn until_applied(&self, count: usize) {
+        self.until(|calls| calls.ended >= count).await;
+    }
+
+    /// Returns when so many writes wait to be let go.
+    pub async fn until_delayed(&self, count: usize) {
+        self.until(|calls| calls.delayed >= count).await;
+    }
+
+    async fn until(&self, is_so: impl Fn(&Calls) -> bool) {
+        // The sender is here, so the channel is open.
+        let _ = self.shared.calls.subscribe().wait_for(is_so).await;
     }
 
     /// Ends a crash.
@@ -123,6 +157,24 @@ impl<S: Store> Faulty<S> {
     }
 }
 
+/// An `apply` ends, also by a panic or because its future was dropped.
+struct Ended<'c>(&'c watch::Sender<Calls>);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|calls| calls.ended += 1);
+    }
+}
+
+/// A delay ends.
+struct LetGo<'c>(&'c watch::Sender<Calls>);
+
+impl Drop for LetGo<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|calls| calls.delayed -= 1);
+    }
+}
+
 fn injected(effect: Effect, operation: &'static str) -> StoreError {
     StoreError::new(Kind::Unavailable, effect, operation).because("injected")
 }
@@ -133,6 +185,8 @@ impl<S: Store> Store for Faulty<S> {
     }
 
     async fn apply(&self, batch: &[Write]) -> Result<Vec<Outcome>> {
+        self.shared.calls.send_modify(|calls| calls.begun += 1);
+        let _ended = Ended(&self.shared.calls);
         match self.next_fault() {
             Fault::None => self.inner.apply(batch).await,
             Fault::BeforeWrite => Err(injected(Effect::None, "apply")),
@@ -146,7 +200,11 @@ impl<S: Store> Store for Faulty<S> {
                 self.plan().late.push_back(batch.to_vec());
                 Err(injected(Effect::Unknown, "apply"))
             }
+            #[expect(clippy::panic, reason = "what the test asked for")]
+            Fault::Panics => panic!("injected"),
             Fault::Delayed => {
+                self.shared.calls.send_modify(|calls| calls.delayed += 1);
+                let _delayed = LetGo(&self.shared.calls);
                 if let Ok(permit) = self.shared.gate.acquire().await {
                     permit.forget();
                 }
