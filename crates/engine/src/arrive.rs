@@ -174,7 +174,7 @@ impl<'a, S: Store> Reserve<'a, S> {
             match ticket.outcome_within(timeout, &self.engine.0.breaker).await {
                 Ok(Outcome::Applied) => {
                     self.may_land = None;
-                    observe(row.as_ref(), &step);
+                    observe(&self.event, row.as_ref(), &step);
                     return self.granted_or_told(step, row.as_ref());
                 }
                 // Whatever of ours was in doubt can no longer land: the row is another by now, or it is ours.

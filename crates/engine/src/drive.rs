@@ -27,13 +27,13 @@ impl<S: Store> Engine<S> {
             let now = self.now();
             let step = decide(row.as_ref(), event, now);
             let Some(write) = Write::of_step(row.as_ref(), &step) else {
-                observe(row.as_ref(), &step);
+                observe(event, row.as_ref(), &step);
                 return Ok(Stepped { step, row });
             };
             let ticket = self.0.writer.submit_when_there_is_room(write).await.map_err(|_| ended())?;
             match ticket.outcome().await? {
                 Outcome::Applied => {
-                    observe(row.as_ref(), &step);
+                    observe(event, row.as_ref(), &step);
                     let row = match &step.next {
                         Next::Put(record) => Some((**record).clone()),
                         Next::Keep => row,

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use metrics::{Counter, Histogram, Label, counter, histogram};
-use oncegate_core::decide::{Next, Notice, Step};
+use oncegate_core::decide::{Event, Next, Notice, Step};
 use oncegate_core::record::{Record, StateKind};
 
 /// The names.
@@ -84,7 +84,7 @@ impl RouteMeters {
 }
 
 /// Counts what a step did to a record, whoever made it.
-pub(crate) fn observe(before: Option<&Record>, step: &Step) {
+pub(crate) fn observe(event: &Event, before: Option<&Record>, step: &Step) {
     for notice in &step.notices {
         if *notice == Notice::Zombie {
             counter!(names::ZOMBIE_KEY).increment(1);
@@ -101,6 +101,9 @@ pub(crate) fn observe(before: Option<&Record>, step: &Step) {
         Next::Keep => {}
         Next::Remove { .. } => counter!(names::TTL_PRUNED).increment(1),
         Next::Put(next) => match (was, next.state.kind()) {
+            (_, StateKind::Expired) if matches!(event, Event::Reap { .. }) => {
+                counter!(names::TTL_PRUNED).increment(1);
+            }
             (Some(StateKind::Unknown), StateKind::Unknown) => {}
             (Some(StateKind::Unknown), _) => counter!(names::RECONCILE_RESOLVED).increment(1),
             (_, StateKind::Unknown) => counter!(names::RECONCILE_SCHEDULED).increment(1),

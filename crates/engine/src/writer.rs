@@ -198,6 +198,7 @@ impl Ticket {
             return outcome.unwrap_or_else(|_| Err(gone()));
         }
         breaker.failed();
+        metrics::counter!(names::STORE_ERROR).increment(1);
         let is_taken_back = !self.claim.swap(true, Ordering::AcqRel);
         let effect = if is_taken_back { Effect::None } else { Effect::Unknown };
         let words = format!("no answer from the store within {limit:?}");
