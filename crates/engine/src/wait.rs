@@ -83,10 +83,15 @@ impl Waiters {
 
     /// Something has become of the record: all who wait for it look again.
     pub(crate) fn wake(&self, id: RecordId) {
-        let notify = self.shard(id).get(&id).and_then(Weak::upgrade);
-        if let Some(notify) = notify {
-            notify.notify_waiters();
+        if let Some(waking) = self.waking(id) {
+            waking.notify.notify_waiters();
         }
+    }
+
+    /// Holds on to those who wait, as one of them: whoever leaves last takes the entry along.
+    fn waking(&self, id: RecordId) -> Option<Waiter<'_>> {
+        let notify = self.shard(id).get(&id).and_then(Weak::upgrade)?;
+        Some(Waiter { waiters: self, id, notify })
     }
 
     fn shard(&self, id: RecordId) -> MutexGuard<'_, Shard> {
@@ -119,6 +124,19 @@ mod tests {
         drop(first);
         assert_eq!(waiters.shard(id).len(), 1, "one still waits");
         drop(second);
+        assert_eq!(waiters.shard(id).len(), 0);
+    }
+
+    /// The last one who waits leaves in the middle of being woken. It is not the last that holds on to the entry then, and did not
+    /// remove it: nobody would have, and every such key would have stayed in memory.
+    #[test]
+    fn nothing_is_left_behind_by_one_who_leaves_while_it_is_woken() {
+        let waiters = Waiters::default();
+        let id = RecordId::from_bytes([7; 16]);
+        let waiter = waiters.register(id);
+        let waking = waiters.waking(id);
+        drop(waiter);
+        drop(waking);
         assert_eq!(waiters.shard(id).len(), 0);
     }
 }
