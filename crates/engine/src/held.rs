@@ -31,7 +31,8 @@ pub struct Held<S: Store> {
     pub(crate) record: Record,
     watch: Arc<Watch>,
     begun: Option<Instant>,
-    pub(crate) is_settled: bool,
+    /// What its holder has said of its end, if it has; and whether that is recorded.
+    pub(crate) ending: Ending,
     _in_flight: InFlight,
 }
 
@@ -55,7 +56,7 @@ impl<S: Store> Held<S> {
             record,
             watch: Arc::new(watch),
             begun: None,
-            is_settled: false,
+            ending: Ending::Open,
             _in_flight: in_flight,
         }
     }
@@ -118,6 +119,16 @@ impl<S: Store> Held<S> {
     }
 }
 
+/// How far the end of an attempt has come.
+pub(crate) enum Ending {
+    /// Nothing was said yet.
+    Open,
+    /// Said, and not known to be recorded.
+    Said(Arc<Event>),
+    /// Recorded, or known to be otherwise.
+    Recorded,
+}
+
 /// Never ends: there is always the work to wait for.
 enum Never {}
 
@@ -158,15 +169,18 @@ async fn renew<S: Store>(
 
 impl<S: Store> Drop for Held<S> {
     fn drop(&mut self) {
-        if self.is_settled {
-            return;
-        }
-        let settlement = match self.begun {
-            None => Settlement::released("not_begun", "dropped before anything was sent"),
-            Some(_) => Settlement::doubted("abandoned", "dropped while it was running"),
+        let event = match std::mem::replace(&mut self.ending, Ending::Recorded) {
+            Ending::Recorded => return,
+            // Whoever waited for the settling has gone; what was said stands.
+            Ending::Said(event) => event,
+            Ending::Open => match self.begun {
+                None => Settlement::released("not_begun", "dropped before anything was sent"),
+                Some(_) => Settlement::doubted("abandoned", "dropped while it was running"),
+            }
+            .into_event(self.lease.holder)
+            .into(),
         };
-        let (engine, event, record) =
-            (self.engine.clone(), settlement.into_event(self.lease.holder), self.record.clone());
+        let (engine, record) = (self.engine.clone(), self.record.clone());
         self.engine.behind(async move {
             drop(engine.settle_until_done(&event, record).await);
         });

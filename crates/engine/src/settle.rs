@@ -10,7 +10,7 @@ use oncegate_core::response::Answer;
 use oncegate_store::Store;
 
 use crate::engine::Engine;
-use crate::held::Held;
+use crate::held::{Ending, Held};
 
 const BACKOFF_FIRST: Duration = Duration::from_millis(20);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
@@ -71,15 +71,16 @@ pub enum Settled {
 
 impl<S: Store> Held<S> {
     /// Settles the attempt. Tries until the store answers, also past the lease's end: bound the waiting of whoever waits,
-    /// not this.
+    /// not this. Dropping the future does not take it back: the settling goes on.
     pub async fn settle(mut self, settlement: Settlement) -> Settled {
         let started = Instant::now();
         if let Some(took) = self.took() {
             self.route.meters().execute_s.record(took);
         }
-        let event = settlement.into_event(self.lease.holder);
+        let event = Arc::new(settlement.into_event(self.lease.holder));
+        self.ending = Ending::Said(Arc::clone(&event));
         let settled = self.engine.settle_until_done(&event, self.record.clone()).await;
-        self.is_settled = true;
+        self.ending = Ending::Recorded;
         self.route.meters().settle_s.record(started.elapsed());
         settled
     }
