@@ -5,8 +5,7 @@
 //! gone everywhere when its tombstone ends. Bounded by bytes. A record owns all its bytes: nothing of a request's buffers
 //! is kept alive by it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use oncegate_core::identity::RecordId;
@@ -17,13 +16,14 @@ use quick_cache::sync::Cache as QuickCache;
 
 /// What an entry takes besides its texts and its answer: the record's fields, and the cache's own book-keeping.
 const ENTRY_BYTES: usize = 640;
-/// Independent counters of what was taken out; a power of two.
+/// Independent counters of what was taken out.
 const EPOCHS: usize = 64;
 
 pub(crate) struct Cache {
     entries: QuickCache<RecordId, Arc<Entry>, Bytes>,
     age_max: Duration,
-    epochs: [AtomicU64; EPOCHS],
+    /// Held while something is put in or taken out: between the two nobody sees what was taken out.
+    epochs: [Mutex<u64>; EPOCHS],
 }
 
 struct Entry {
@@ -71,13 +71,13 @@ impl Cache {
         Self {
             entries: QuickCache::with_weighter(items, bytes, Bytes),
             age_max,
-            epochs: std::array::from_fn(|_| AtomicU64::new(0)),
+            epochs: std::array::from_fn(|_| Mutex::default()),
         }
     }
 
     /// Before asking the store for a row that may be kept.
     pub(crate) fn epoch(&self, id: RecordId, now: Now) -> Epoch {
-        Epoch { value: self.counter(id).load(Ordering::Acquire), asked_at: now.at.minus(now.error) }
+        Epoch { value: *self.counter(id), asked_at: now.at.minus(now.error) }
     }
 
     /// Keeps a row that the store has shown or acknowledged, if it is one to keep.
@@ -86,10 +86,11 @@ impl Cache {
             return;
         }
         let id = record.id;
-        self.entries.insert(id, Arc::new(Entry { record: record.clone(), shown_at: epoch.asked_at }));
-        // Taken out meanwhile: what was just put in may be what was taken out.
-        if self.counter(id).load(Ordering::Acquire) != epoch.value {
-            self.entries.remove(&id);
+        let entry = Arc::new(Entry { record: record.clone(), shown_at: epoch.asked_at });
+        let counter = self.counter(id);
+        // Otherwise it was taken out meanwhile, and this may be what was.
+        if *counter == epoch.value {
+            self.entries.insert(id, entry);
         }
     }
 
@@ -106,7 +107,8 @@ impl Cache {
 
     /// Takes out what the store no longer says.
     pub(crate) fn drop_record(&self, id: RecordId) {
-        self.counter(id).fetch_add(1, Ordering::AcqRel);
+        let mut counter = self.counter(id);
+        *counter += 1;
         self.entries.remove(&id);
     }
 
@@ -115,8 +117,9 @@ impl Cache {
         self.entries.weight()
     }
 
-    fn counter(&self, id: RecordId) -> &AtomicU64 {
-        &self.epochs[usize::from(id.as_bytes()[0]) % EPOCHS]
+    fn counter(&self, id: RecordId) -> MutexGuard<'_, u64> {
+        let epoch = &self.epochs[usize::from(id.as_bytes()[0]) % EPOCHS];
+        epoch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

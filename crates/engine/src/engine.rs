@@ -87,10 +87,11 @@ impl<S: Store> Engine<S> {
     /// Makes an event happen to a record: for operators and workers. Returns the step that took effect.
     pub async fn drive(&self, id: RecordId, event: &Event) -> Result<Step, Arc<StoreError>> {
         let row = self.read(id).await?;
-        let stepped = self.step(event, row).await?;
+        let stepped = self.step(event, row).await;
+        // Also after an error: the write may have landed.
         self.0.cache.drop_record(id);
         self.0.waiters.wake(id);
-        Ok(stepped.step)
+        Ok(stepped?.step)
     }
 
     /// Drops a stored answer: an operator's act, on settled records only. The key stays shut until no node can replay the
@@ -98,7 +99,9 @@ impl<S: Store> Engine<S> {
     pub async fn forget(&self, scope: Scope, key: Key, reason: Reason) -> Result<Decision, Arc<StoreError>> {
         let id = RecordId::of(&Address { scope, key });
         let Some(row) = self.read(id).await? else { return Ok(Decision::Nothing) };
-        let cache_age_max = self.0.options.cache_age_max;
+        // Until it is written another node may read the answer, and its age counts from then.
+        let slack = self.0.options.store_timeout + 2 * self.now().error;
+        let cache_age_max = self.0.options.cache_age_max.saturating_add(slack);
         let event = Event::Forget { version: row.version, reason, cache_age_max };
         Ok(self.drive(id, &event).await?.decision)
     }

@@ -10,7 +10,7 @@ pub struct Options {
     /// The most that the cache of completed records may hold.
     pub cache_bytes: u64,
     /// A completed record is replayed from the cache for at most so long after the store showed it. The tombstone of a
-    /// forgotten key lives as long: nodes that share a store must agree on it.
+    /// forgotten key lives longer than that, by [`Options::store_timeout`]: nodes that share a store must agree on it.
     pub cache_age_max: Duration,
     /// The most that may wait to be written; past it new requests are refused as `overloaded`.
     pub queue_bytes: usize,
