@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use oncegate_core::decide::{Arrival, Decision, Event, Lease, Next, Notice, Step, decide};
 use oncegate_core::identity::{RecordId, Version};
-use oncegate_core::record::{GoneStatus, Record};
+use oncegate_core::record::{GoneStatus, Record, State};
 use oncegate_core::response::Answer;
 use oncegate_core::time::Timestamp;
 use oncegate_store::{Effect, Outcome, Store, Write};
@@ -29,7 +29,6 @@ const DOUBT_BACKOFF: Duration = Duration::from_millis(10);
 const CLEAN_UPS_MAX: usize = 10_000;
 
 /// What a request may do.
-#[derive(Debug)]
 #[must_use]
 pub enum Arrived<S: Store> {
     /// Run it, and settle what became of it.
@@ -62,6 +61,25 @@ pub enum Arrived<S: Store> {
         /// With which status.
         status: GoneStatus,
     },
+}
+
+/// Whatever the store is: it need not be printable.
+impl<S: Store> fmt::Debug for Arrived<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Execute(held) => f.debug_tuple("Execute").field(held).finish(),
+            Self::Replay { answer, expires_at } => {
+                f.debug_struct("Replay").field("answer", answer).field("expires_at", expires_at).finish()
+            }
+            Self::Accepted(id) => f.debug_tuple("Accepted").field(id).finish(),
+            Self::Busy { until } => f.debug_struct("Busy").field("until", until).finish(),
+            Self::Unsettled { since, parked } => {
+                f.debug_struct("Unsettled").field("since", since).field("parked", parked).finish()
+            }
+            Self::Mismatch => f.write_str("Mismatch"),
+            Self::Gone { status } => f.debug_struct("Gone").field("status", status).finish(),
+        }
+    }
 }
 
 /// Nothing was executed, and nothing will be: ask again later.
@@ -112,6 +130,10 @@ impl<S: Store> Engine<S> {
     }
 }
 
+fn too_late() -> Unavailable {
+    Unavailable::store("it acknowledged the reserve after its lease had ended")
+}
+
 /// A request on its way to a decision.
 struct Reserve<'a, S: Store> {
     engine: &'a Engine<S>,
@@ -158,16 +180,23 @@ impl<'a, S: Store> Reserve<'a, S> {
         self.in_flight = Some(self.engine.0.writer.in_flight());
         let mut row: Option<Record> = None;
         let mut doubted_since: Option<Instant> = None;
-        for _ in 0..ROUNDS_MAX {
+        let mut clashes = 0;
+        while clashes < ROUNDS_MAX {
             // Before the write is submitted: a lease counts from here.
             let now = self.engine.now();
             let epoch = self.engine.0.cache.epoch(self.id, now);
             let step = decide(row.as_ref(), &self.event, now);
+            if self.is_own_and_too_late(row.as_ref(), &step) {
+                // Nothing ran under it, and nobody else can know that: dropping this releases it.
+                self.may_land = Some(row.as_ref().map(|row| row.version));
+                return Err(too_late());
+            }
             let Some(write) = Write::of_step(row.as_ref(), &step) else {
-                self.may_land = None;
+                // Told over a row that the store has shown since, or in doubt all the same: then dropping this cleans up.
                 return self.granted_or_told(step, row.as_ref());
             };
             let over = row.as_ref().map(|row| row.version);
+            let submitted = Instant::now();
             let ticket = self.engine.0.writer.submit(write).map_err(|_| Unavailable::Overloaded)?;
             self.may_land = Some(over);
             let timeout = self.engine.0.options.store_timeout;
@@ -180,6 +209,7 @@ impl<'a, S: Store> Reserve<'a, S> {
                 // Whatever of ours was in doubt can no longer land: the row is another by now, or it is ours.
                 Ok(Outcome::Refused { current }) => {
                     (self.may_land, doubted_since) = (None, None);
+                    clashes += 1;
                     row = current.map(|row| *row);
                     if let Some(row) = &row {
                         self.engine.0.cache.keep(row, epoch, self.engine.now());
@@ -198,7 +228,7 @@ impl<'a, S: Store> Reserve<'a, S> {
                 // In doubt. The same write again, with the same token, conflicts with itself: it finds its own row, or takes
                 // the place. But only until the client is told; then nothing may run any more, and dropping this cleans up.
                 Err(error) => {
-                    let since = *doubted_since.get_or_insert_with(Instant::now);
+                    let since = *doubted_since.get_or_insert(submitted);
                     if since.elapsed() >= self.engine.0.options.doubt_patience {
                         return Err(Unavailable::store(error));
                     }
@@ -217,10 +247,18 @@ impl<'a, S: Store> Reserve<'a, S> {
                 let settlement =
                     Settlement::released("reserve_too_late", "the store acknowledged it after its lease");
                 self.engine.behind(async move { drop(held.settle(settlement).await) });
-                Err(Unavailable::store("it acknowledged the reserve after its lease had ended"))
+                Err(too_late())
             }
             arrived => Ok(arrived),
         }
+    }
+
+    /// The store shows a row with this very token, and the lease in it may have ended.
+    fn is_own_and_too_late(&self, row: Option<&Record>, step: &Step) -> bool {
+        let (Event::Arrive(arrival), Some(row)) = (&self.event, row) else { return false };
+        row.grant.is_some_and(|grant| grant.token == arrival.token)
+            && matches!(row.state, State::InProgress | State::Unknown(_))
+            && !matches!(step.decision, Decision::Execute(_))
     }
 
     /// Counts, and hands out what was decided over `row`.
