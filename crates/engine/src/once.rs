@@ -127,11 +127,17 @@ impl<S: Store> Engine<S> {
     }
 }
 
-/// Runs one kind of job.
-#[derive(Clone, Debug)]
+/// Runs one kind of job. Clones are handles on the same engine.
+#[derive(Debug)]
 pub struct Runner<S> {
     engine: Engine<S>,
     route: Result<Route, Box<str>>,
+}
+
+impl<S> Clone for Runner<S> {
+    fn clone(&self) -> Self {
+        Self { engine: self.engine.clone(), route: self.route.clone() }
+    }
 }
 
 impl<S: Store> Runner<S> {
@@ -183,8 +189,10 @@ where
     R: Future<Output = Result<T, JobError>>,
 {
     if let Err(ended) = held.begin() {
+        // If the store does not answer, the release goes on without the caller.
         let settlement = Settlement::released("not_sent", &ended.to_string());
-        drop(held.settle(settlement).await);
+        let patience = held.policy().patience;
+        drop(held.settle_within(settlement, patience).await);
         return Err(OnceError::NotExecuted(ended.to_string().into()));
     }
     let job = std::panic::AssertUnwindSafe(async { job().await });

@@ -25,7 +25,7 @@ pub(super) struct Waiting {
     first: oneshot::Sender<Result<Outcome, Failed>>,
     /// Inserts of the same key that came after it.
     followers: Vec<oneshot::Sender<Result<Outcome, Failed>>>,
-    _room: OwnedSemaphorePermit,
+    room: OwnedSemaphorePermit,
 }
 
 impl Batch {
@@ -67,7 +67,7 @@ impl Batch {
             return false;
         }
         self.writes.push(job.write);
-        self.waiting.push(Waiting { first: job.outcome, followers: Vec::new(), _room: job.room });
+        self.waiting.push(Waiting { first: job.outcome, followers: Vec::new(), room: job.room });
         true
     }
 
@@ -93,6 +93,8 @@ impl Batch {
 impl Waiting {
     /// Tells the outcome of a durable commit. Somebody who no longer listens has given up, and cleans up.
     pub(super) fn tell(self, outcome: Outcome, write: Write) {
+        // Whoever is told may come again at once, and find it.
+        drop(self.room);
         if !self.followers.is_empty() {
             let refused = match (&outcome, write) {
                 (Outcome::Applied, Write::Insert(record)) => Outcome::Refused { current: Some(record) },
@@ -107,6 +109,7 @@ impl Waiting {
 
     /// Tells of a failed commit. Of the followers nothing was written in any case.
     pub(super) fn tell_failed(self, error: &Failed) {
+        drop(self.room);
         for follower in self.followers {
             let words = format!("another request with the same key was before it, and failed: {error}");
             let error = StoreError::new(Kind::Unavailable, Effect::None, "apply").because(words);
