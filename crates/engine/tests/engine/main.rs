@@ -1,0 +1,22 @@
+//! The engine over real stores: races, faults at every step, and the attacks that need more than pure rules.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod abandoned;
+mod breaker;
+mod cache;
+mod forgetting;
+mod group_commit;
+mod hanging;
+mod late_holder;
+mod lease;
+mod misuse;
+mod once;
+mod queue;
+mod races;
+mod renewal;
+mod reserve_faults;
+mod settle_faults;
+mod two_nodes;
+mod waiting;
+mod world;
