@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use oncegate_core::classify::{self, Class, Ending, Outcome};
+use oncegate_core::classify::{self, Class, Ending};
 use oncegate_core::policy::Policy;
 use oncegate_core::response::{Answer, Response};
 use oncegate_engine::Settlement;
@@ -15,8 +15,7 @@ pub(crate) fn of<B>(policy: &Policy, ended: &mut Ended<B>) -> Settlement {
     let ending = match ended {
         Ended::Failed(failure) => Ending::Failed(*failure),
         Ended::Answered { head, .. } => {
-            let outcome = head.headers.remove(headers::OUTCOME);
-            let outcome = outcome.and_then(|value| Outcome::read(value.as_bytes()));
+            let outcome = headers::take_account(&mut head.headers, policy.replayed_header);
             Ending::Answered { status: head.status.as_u16(), outcome }
         }
     };
@@ -38,7 +37,7 @@ fn answer<B>(policy: &Policy, ended: &Ended<B>) -> Option<Answer> {
     Some(match body {
         Read::Whole(body) => Answer::Kept(Response {
             status,
-            headers: headers::kept(&head.headers, policy.keeps_cookies, policy.replayed_header),
+            headers: headers::kept(&head.headers, policy.keeps_cookies),
             body: body.to_vec(),
         }),
         Read::TooLarge { .. } => {

@@ -1,6 +1,7 @@
-//! Which headers of an answer are kept.
+//! Which headers of an answer are kept, and which are not the handler's to send.
 
 use http::header::{self, HeaderMap, HeaderName};
+use oncegate_core::classify::Outcome;
 
 /// By this an upstream or handler overrides the classification of its answer; clients never see it.
 pub(crate) const OUTCOME: HeaderName = HeaderName::from_static("idempotency-outcome");
@@ -20,12 +21,21 @@ const HOP_BY_HOP: [&str; 9] = [
     "upgrade",
 ];
 
+/// Takes out of a handler's answer what is the layer's to say, and gives the handler's own account. A handler that passes on
+/// what another service answered may carry that one's marks.
+pub(crate) fn take_account(headers: &mut HeaderMap, replayed_header: &str) -> Option<Outcome> {
+    headers.remove(EXPIRES);
+    headers.remove(replayed_header);
+    let mut accounts = headers.get_all(OUTCOME).iter().filter_map(|value| Outcome::read(value.as_bytes()));
+    let first = accounts.next();
+    // Who says two things does not know.
+    let agreed = if accounts.all(|other| Some(other) == first) { first } else { Some(Outcome::Unknown) };
+    headers.remove(OUTCOME);
+    agreed
+}
+
 /// The end-to-end headers, copied: a header value may share a connection's buffer, and would keep all of it alive.
-pub(crate) fn kept(
-    headers: &HeaderMap,
-    keeps_cookies: bool,
-    replayed_header: &str,
-) -> Vec<(String, Vec<u8>)> {
+pub(crate) fn kept(headers: &HeaderMap, keeps_cookies: bool) -> Vec<(String, Vec<u8>)> {
     let named_in_connection = |name: &HeaderName| {
         let values = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
         values
@@ -36,9 +46,6 @@ pub(crate) fn kept(
         !HOP_BY_HOP.contains(&name.as_str())
             && *name != header::DATE
             && (keeps_cookies || *name != header::SET_COOKIE)
-            && *name != OUTCOME
-            && *name != EXPIRES
-            && name.as_str() != replayed_header
             && !(headers.contains_key(header::CONNECTION) && named_in_connection(name))
     };
     let kept = headers.iter().filter(|(name, _)| is_kept(name));
@@ -64,13 +71,30 @@ mod tests {
         add("connection", b"close, X-Hop");
         add("x-hop", b"1");
         add("transfer-encoding", b"chunked");
-        add("idempotency-outcome", b"completed");
         let names = |keeps_cookies| -> Vec<String> {
-            kept(&headers, keeps_cookies, "idempotency-replayed").into_iter().map(|(name, _)| name).collect()
+            kept(&headers, keeps_cookies).into_iter().map(|(name, _)| name).collect()
         };
         assert_eq!(names(false), ["content-type", "link", "link"]);
         assert_eq!(names(true), ["content-type", "link", "link", "set-cookie"]);
-        let all = kept(&headers, false, "idempotency-replayed");
+        let all = kept(&headers, false);
         assert_eq!(all[2].1, b"\xff\xfe");
+    }
+
+    #[test]
+    fn a_handler_that_says_two_things_does_not_know() {
+        let account = |values: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(OUTCOME, HeaderValue::from_static(value));
+            }
+            let account = take_account(&mut headers, "idempotency-replayed");
+            assert!(headers.is_empty());
+            account
+        };
+        assert_eq!(account(&[]), None);
+        assert_eq!(account(&["nonsense"]), None);
+        assert_eq!(account(&["not-executed"]), Some(Outcome::NotExecuted));
+        assert_eq!(account(&["not-executed", "not-executed"]), Some(Outcome::NotExecuted));
+        assert_eq!(account(&["not-executed", "completed"]), Some(Outcome::Unknown));
     }
 }
