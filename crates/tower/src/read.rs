@@ -25,7 +25,7 @@ where
     let declared =
         headers.get(http::header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     if declared.is_some_and(|bytes: u64| bytes > bytes_max) {
-        drain(body).await;
+        leave(headers, body).await;
         return Err(too_large(bytes_max));
     }
     let mut first = Bytes::new();
@@ -51,9 +51,20 @@ where
     Ok(if all.is_empty() { first } else { all.freeze() })
 }
 
+/// Leaves a body that nobody has begun to read. A client that asked first has sent nothing yet, and is not told to.
+pub(crate) async fn leave<B>(headers: &HeaderMap, body: B)
+where
+    B: Body<Data = Bytes>,
+{
+    let expectation = headers.get(http::header::EXPECT);
+    if !expectation.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue")) {
+        drain(body).await;
+    }
+}
+
 /// Reads and drops what is left of a body, within bounds. A server that answers while the client is sending and then closes makes
 /// the client see a reset instead of the answer.
-pub(crate) async fn drain<B>(body: B)
+async fn drain<B>(body: B)
 where
     B: Body<Data = Bytes>,
 {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response};
 use http_body::Body;
 use oncegate_core::problem::Problem;
 use oncegate_engine::{Arrived, Engine, Held, Route};
@@ -101,11 +101,11 @@ where
     let key = match key::read(&head.headers, &policy.key) {
         Ok(Some(key)) => key,
         Ok(None) => return pass(inner, Request::from_parts(head, body)).await,
-        Err(problem) => return Ok(refuse_early(&problem, body).await),
+        Err(problem) => return Ok(refuse_early(&problem, &head.headers, body).await),
     };
     let scope = match scope::of(&*shared.tenant, &route, &head) {
         Ok(scope) => scope,
-        Err(problem) => return Ok(refuse_early(&problem, body).await),
+        Err(problem) => return Ok(refuse_early(&problem, &head.headers, body).await),
     };
     let body = match read::whole(&head.headers, body, policy.body_bytes_max).await {
         Ok(body) => body,
@@ -148,10 +148,10 @@ where
 }
 
 /// A refusal before the body was read.
-async fn refuse_early<B, A>(problem: &Problem, body: B) -> Response<ResponseBody<A>>
+async fn refuse_early<B, A>(problem: &Problem, headers: &HeaderMap, body: B) -> Response<ResponseBody<A>>
 where
     B: Body<Data = Bytes>,
 {
-    read::drain(body).await;
+    read::leave(headers, body).await;
     answer::refusal(problem)
 }
