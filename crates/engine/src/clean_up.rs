@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use oncegate_core::decide::{Arrival, Event, Reserve};
 use oncegate_core::identity::{RecordId, Version};
-use oncegate_store::Store;
+use oncegate_store::{Kind, Store};
 
 use crate::engine::Engine;
 
@@ -25,6 +25,11 @@ impl<S: Store> Engine<S> {
                 // Nothing is known of the row; if there is one, the conflicting insert shows it.
                 match engine.step(&event, None).await {
                     Ok(_) => break,
+                    // There is a row, so the insert cannot land on it; and what cannot be read is not ours to change.
+                    Err(error) if error.kind() == Kind::Unreadable => {
+                        tracing::error!(%error, key = key.prefix(), "a reserve in doubt cannot be cleaned up: its row cannot be read");
+                        return;
+                    }
                     Err(error) => {
                         tracing::debug!(%error, key = key.prefix(), "a reserve in doubt could not be cleaned up yet");
                     }

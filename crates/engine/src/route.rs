@@ -1,5 +1,6 @@
 //! A route: a policy, the name of the operation, and its meters.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
@@ -95,10 +96,22 @@ impl Route {
     }
 }
 
+/// Tokens asked for at once: a call into the system costs more than the rest of a replay.
+const TOKENS: usize = 32;
+
 fn new_token() -> Result<Token, Unavailable> {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(|_| Unavailable::NoRandomness)?;
-    Ok(Token::from_bytes(bytes))
+    thread_local! {
+        static POOL: RefCell<Vec<[u8; 16]>> = const { RefCell::new(Vec::new()) };
+    }
+    POOL.with_borrow_mut(|pool| {
+        if pool.is_empty() {
+            let mut bytes = [0; 16 * TOKENS];
+            getrandom::fill(&mut bytes).map_err(|_| Unavailable::NoRandomness)?;
+            pool.extend(bytes.as_chunks::<16>().0);
+        }
+        // Taken out, so that it is never handed out again.
+        pool.pop().map(Token::from_bytes).ok_or(Unavailable::NoRandomness)
+    })
 }
 
 impl fmt::Debug for Route {

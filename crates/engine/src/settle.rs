@@ -7,7 +7,7 @@ use oncegate_core::classify::Class;
 use oncegate_core::decide::{Decision, Event};
 use oncegate_core::record::{Holder, Reason, Record};
 use oncegate_core::response::Answer;
-use oncegate_store::Store;
+use oncegate_store::{Kind, Store};
 
 use crate::engine::Engine;
 use crate::held::{Ending, Held};
@@ -127,6 +127,11 @@ impl<S: Store> Engine<S> {
                         (_, Some(row)) => Settled::Done(Box::new(row)),
                         (_, None) => Settled::Fenced(None),
                     };
+                }
+                // Trying again cannot mend it, and nothing is known: as if there were no row.
+                Err(error) if error.kind() == Kind::Unreadable => {
+                    tracing::error!(%error, record = %id, "an attempt cannot be settled: its row cannot be read");
+                    return Settled::Fenced(None);
                 }
                 Err(error) => error,
             };

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 /// Batches of this size show that others are about to come.
 const FROM: u32 = 4;
+/// So many requests in flight are written together; of more, one half is written while the other half is answered.
+const TOGETHER: usize = 32;
 /// How slowly the average follows, as a power of two.
 const SMOOTHING: u32 = 3;
 
@@ -32,8 +34,9 @@ impl Pace {
     /// How many to wait for, given how many are here and how many requests are in flight; `None`: do not wait.
     pub(super) fn wanted(&self, here: usize, in_flight: usize, batch_max: usize) -> Option<usize> {
         let average = self.average >> SMOOTHING;
+        let others = if in_flight <= TOGETHER { in_flight } else { in_flight / 2 };
         // As many again as usual: batches double until nobody is left to wait for.
-        let wanted = (2 * average as usize).min(in_flight).min(batch_max);
+        let wanted = (2 * average as usize).min(others).min(batch_max);
         (average >= FROM && wanted > here && !self.linger.is_zero()).then_some(wanted)
     }
 
@@ -67,6 +70,7 @@ mod tests {
     fn under_load_batches_grow_up_to_what_is_in_flight() {
         assert_eq!(after(&[8; 100]).wanted(7, 256, 256), Some(16));
         assert_eq!(after(&[8; 100]).wanted(7, 12, 256), Some(12));
+        assert_eq!(after(&[60; 100]).wanted(7, 64, 256), Some(32), "the other half is being answered");
         assert_eq!(after(&[200; 100]).wanted(100, 1_000, 256), Some(256));
         assert_eq!(after(&[200; 100]).wanted(256, 1_000, 256), None, "it is full");
     }
