@@ -119,14 +119,38 @@ impl<S: Store> Engine<S> {
     ///
     /// Dropping the future is safe: what it may have reserved is cleaned up.
     pub async fn arrive(&self, route: &Route, arrival: Arrival) -> Result<Arrived<S>, Unavailable> {
+        self.arrive_again(route, &Asked::new(arrival)).await
+    }
+
+    /// The same for somebody who may ask more than once, always with the same token.
+    pub(crate) async fn arrive_again(&self, route: &Route, asked: &Asked) -> Result<Arrived<S>, Unavailable> {
+        if let Some(arrived) = self.by_cache(route, asked) {
+            return Ok(arrived);
+        }
         let started = Instant::now();
-        let mut reserve = Reserve::new(self, route, arrival);
-        let arrived = match reserve.by_cache() {
-            Some(arrived) => arrived,
-            None => reserve.by_store().await?,
-        };
+        let arrived = Reserve::new(self, route, asked).by_store().await?;
         route.meters().arrive_s.record(started.elapsed());
         Ok(arrived)
+    }
+
+    /// The answer that the cache allows. The rules are the same; only the row comes from elsewhere.
+    pub(crate) fn by_cache(&self, route: &Route, asked: &Asked) -> Option<Arrived<S>> {
+        let started = Instant::now();
+        let arrived = Reserve::new(self, route, asked).by_cache()?;
+        route.meters().arrive_s.record(started.elapsed());
+        Some(arrived)
+    }
+}
+
+/// A request, as it is asked about.
+pub(crate) struct Asked {
+    event: Event,
+    pub(crate) id: RecordId,
+}
+
+impl Asked {
+    pub(crate) fn new(arrival: Arrival) -> Self {
+        Self { id: RecordId::of(&arrival.address), event: Event::Arrive(arrival) }
     }
 }
 
@@ -138,7 +162,7 @@ fn too_late() -> Unavailable {
 struct Reserve<'a, S: Store> {
     engine: &'a Engine<S>,
     route: &'a Route,
-    event: Event,
+    event: &'a Event,
     id: RecordId,
     /// A write of ours that may be there, or may still land: the version that it was conditioned on.
     may_land: Option<Over>,
@@ -149,16 +173,14 @@ struct Reserve<'a, S: Store> {
 type Over = Option<Version>;
 
 impl<'a, S: Store> Reserve<'a, S> {
-    fn new(engine: &'a Engine<S>, route: &'a Route, arrival: Arrival) -> Self {
-        let id = RecordId::of(&arrival.address);
-        Self { engine, route, event: Event::Arrive(arrival), id, may_land: None, in_flight: None }
+    fn new(engine: &'a Engine<S>, route: &'a Route, asked: &'a Asked) -> Self {
+        Self { engine, route, event: &asked.event, id: asked.id, may_land: None, in_flight: None }
     }
 
-    /// The answer that the cache allows. The rules are the same; only the row comes from elsewhere.
     fn by_cache(&mut self) -> Option<Arrived<S>> {
         let now = self.engine.now();
         let hit = self.engine.0.cache.get(self.id, now)?;
-        let step = decide(Some(hit.record()), &self.event, now);
+        let step = decide(Some(hit.record()), self.event, now);
         match &step.decision {
             Decision::Replay(_) | Decision::Mismatch if step.next == Next::Keep => {
                 Some(self.decided(step, Some(hit.record())))
@@ -185,7 +207,7 @@ impl<'a, S: Store> Reserve<'a, S> {
             // Before the write is submitted: a lease counts from here.
             let now = self.engine.now();
             let epoch = self.engine.0.cache.epoch(self.id, now);
-            let step = decide(row.as_ref(), &self.event, now);
+            let step = decide(row.as_ref(), self.event, now);
             if self.is_own_and_too_late(row.as_ref(), &step) {
                 // Nothing ran under it, and nobody else can know that: dropping this releases it.
                 self.may_land = Some(row.as_ref().map(|row| row.version));
@@ -203,7 +225,7 @@ impl<'a, S: Store> Reserve<'a, S> {
             match ticket.outcome_within(timeout, &self.engine.0.breaker).await {
                 Ok(Outcome::Applied) => {
                     self.may_land = None;
-                    observe(&self.event, row.as_ref(), &step);
+                    observe(self.event, row.as_ref(), &step);
                     return self.granted_or_told(step, row.as_ref());
                 }
                 // Whatever of ours was in doubt can no longer land: the row is another by now, or it is ours.
@@ -255,7 +277,7 @@ impl<'a, S: Store> Reserve<'a, S> {
 
     /// The store shows a row with this very token, and the lease in it may have ended.
     fn is_own_and_too_late(&self, row: Option<&Record>, step: &Step) -> bool {
-        let (Event::Arrive(arrival), Some(row)) = (&self.event, row) else { return false };
+        let (Event::Arrive(arrival), Some(row)) = (self.event, row) else { return false };
         row.grant.is_some_and(|grant| grant.token == arrival.token)
             && matches!(row.state, State::InProgress | State::Unknown(_))
             && !matches!(step.decision, Decision::Execute(_))
@@ -268,7 +290,7 @@ impl<'a, S: Store> Reserve<'a, S> {
             meters.key_misuse.increment(1);
         }
         let is_duplicate = !matches!(step.decision, Decision::Execute(_) | Decision::Accepted);
-        if is_duplicate && let Event::Arrive(arrival) = &self.event {
+        if is_duplicate && let Event::Arrive(arrival) = self.event {
             self.engine.0.duplicates.count(arrival.address.scope.tenant_str());
         }
         let next = match step.next {
@@ -345,7 +367,7 @@ impl<S: Store> Drop for Reserve<'_, S> {
     /// Refused, or given up by its caller, with a write that may be there: from here on only clean-up is allowed.
     fn drop(&mut self) {
         let Some(over) = self.may_land.take() else { return };
-        if let Event::Arrive(arrival) = &self.event {
+        if let Event::Arrive(arrival) = self.event {
             self.engine.clean_up(arrival.clone(), over);
         }
     }

@@ -11,7 +11,7 @@ use oncegate_core::time::Timestamp;
 use oncegate_store::Store;
 use tokio::sync::Notify;
 
-use crate::arrive::{Arrived, Unavailable};
+use crate::arrive::{Arrived, Asked, Unavailable};
 use crate::engine::Engine;
 use crate::route::Route;
 
@@ -24,20 +24,24 @@ impl<S: Store> Engine<S> {
         if !waits_for_holder && !waits_for_verdict {
             return self.arrive(route, arrival).await;
         }
-        let until = Instant::now() + policy.wait_limit;
-        let id = RecordId::of(&arrival.address);
+        let started = Instant::now();
+        let asked = Asked::new(arrival);
+        // Most duplicates come when all is over: for them nothing is registered.
+        if let Some(arrived) = self.by_cache(route, &asked) {
+            return Ok(arrived);
+        }
         loop {
-            let waiter = self.0.waiters.register(id);
+            let waiter = self.0.waiters.register(asked.id);
             let mut woken = std::pin::pin!(waiter.notify.notified());
             woken.as_mut().enable();
-            let arrived = self.arrive(route, arrival.clone()).await?;
+            let arrived = self.arrive_again(route, &asked).await?;
             let pause = match &arrived {
                 // A lapse notifies nobody: look when the lease ends.
                 Arrived::Busy { until } if waits_for_holder => self.time_to(*until),
                 Arrived::Unsettled { .. } if waits_for_verdict => Duration::MAX,
                 _ => return Ok(arrived),
             };
-            let left = until.saturating_duration_since(Instant::now());
+            let left = policy.wait_limit.saturating_sub(started.elapsed());
             if left.is_zero() {
                 return Ok(arrived);
             }
