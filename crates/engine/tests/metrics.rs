@@ -1,0 +1,224 @@
+//! The meters count what their names say. In a binary of its own, because a recorder is the whole process's.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+#[path = "metrics/recorder.rs"]
+mod recorder;
+#[expect(dead_code, reason = "shared with the other tests, which use all of it")]
+#[path = "engine/world.rs"]
+mod world;
+
+use std::time::Duration;
+
+use oncegate_core::decide::{Event, Finding, Retry, Verdict};
+use oncegate_core::key::Key;
+use oncegate_core::policy::Profile;
+use oncegate_core::record::{AfterRetention, GoneStatus, Reason};
+use oncegate_engine::{Options, Route, names};
+use oncegate_store::faulty::Fault;
+
+use recorder::Counts;
+use world::{
+    HOUR, Hand, complete, completed, did_not_happen, done, doubt, happened, held, id, ietf, impatient,
+    lenient, release, replayed, request, request_of, route, row, scope, shaky, shaky_on, soon, start, sweep,
+};
+
+/// A key is created, found in progress, replayed from the cache and from the store, and misused.
+#[tokio::test]
+async fn the_ends_of_an_arrival_are_counted() {
+    let counts = Counts::start().await;
+    let store = shaky();
+    let engine = start(store.clone(), Options::default()).await;
+    let route = ietf();
+    let holder = held(&engine, &route, "k").await;
+    counts.are(&[(names::CREATED, 1)]);
+    for _ in 0..3 {
+        drop(engine.arrive(&route, request(&route, "k")).await);
+    }
+    counts.are(&[(names::CREATED, 1), (names::IN_PROGRESS, 3)]);
+    drop(engine.arrive(&route, request_of(&route, "acme", "k", "other")).await);
+    counts.are(&[(names::CREATED, 1), (names::IN_PROGRESS, 3), (names::KEY_MISUSE, 1)]);
+    done(holder, complete("paid")).await;
+    let other = start(store, Options::default()).await;
+    for engine in [&engine, &other] {
+        replayed(engine, &route, "k").await;
+    }
+    counts.are(&[(names::CREATED, 1), (names::IN_PROGRESS, 3), (names::KEY_MISUSE, 1), (names::REPLAY, 2)]);
+    assert_eq!(counts.of(names::DUPLICATES), 6, "all but the first");
+}
+
+/// Under `lenient` misuse is replayed, and counted as both.
+#[tokio::test]
+async fn misuse_that_is_replayed_is_counted() {
+    let counts = Counts::start().await;
+    let engine = start(shaky(), Options::default()).await;
+    let route = lenient();
+    completed(&engine, &route, "k", "paid").await;
+    drop(engine.arrive(&route, request_of(&route, "acme", "k", "other")).await);
+    counts.are(&[(names::CREATED, 1), (names::KEY_MISUSE, 1), (names::REPLAY, 1)]);
+}
+
+/// A released key runs again.
+#[tokio::test]
+async fn a_retry_after_a_release_is_counted() {
+    let counts = Counts::start().await;
+    let engine = start(shaky(), Options::default()).await;
+    let route = ietf();
+    done(held(&engine, &route, "k").await, release()).await;
+    done(held(&engine, &route, "k").await, complete("paid")).await;
+    counts.are(&[(names::CREATED, 1), (names::FAILED_RETRY, 1)]);
+}
+
+/// A new life begins where an older one had ended.
+#[tokio::test]
+async fn a_new_life_is_counted() {
+    let counts = Counts::start().await;
+    let hand = Hand::new();
+    let engine = start(shaky_on(&hand), Options::default()).await;
+    let route = route(|policy| policy.retention = HOUR);
+    completed(&engine, &route, "k", "life 1").await;
+    hand.turn(HOUR);
+    completed(&engine, &route, "k", "life 2").await;
+    counts.are(&[(names::CREATED, 2), (names::AFTER_EXPIRY, 1)]);
+}
+
+/// A lease lapses: found by the sweeper in one case, by a retry in the other. Somebody finds out what happened.
+#[tokio::test]
+async fn zombies_and_their_reconciliation_are_counted() {
+    let counts = Counts::start().await;
+    let hand = Hand::new();
+    let engine = start(shaky_on(&hand), Options::default()).await;
+    let route = ietf();
+    let swept = held(&engine, &route, "swept").await;
+    let found = held(&engine, &route, "found").await;
+    hand.turn(HOUR);
+    let _ = sweep(&engine, id(&route, "swept")).await;
+    drop(engine.arrive(&route, request(&route, "found")).await);
+    let so_far =
+        [(names::CREATED, 2), (names::ZOMBIE_KEY, 2), (names::RECONCILE_SCHEDULED, 2), (names::UNKNOWN, 1)];
+    counts.are(&so_far);
+    let _ = happened(&engine, id(&route, "swept"), "it did").await;
+    let _ = did_not_happen(&engine, id(&route, "found")).await;
+    counts.are(&[&so_far[..], &[(names::RECONCILE_RESOLVED, 2)]].concat());
+    drop((swept, found));
+    engine.quiet().await;
+}
+
+/// A doubt is scheduled, asked about too often and put before an operator; its clients are told that it is unknown.
+#[tokio::test]
+async fn a_doubt_that_is_parked_is_counted() {
+    let counts = Counts::start().await;
+    let engine = start(shaky(), Options::default()).await;
+    let route = ietf();
+    done(held(&engine, &route, "k").await, doubt()).await;
+    let doubted = row(&engine, id(&route, "k")).await;
+    let finding = Finding::NotKnown(Retry { at: doubted.created_at, park_after: 1 });
+    let verdict = Verdict { life: doubted.life, source: "probe".into(), reference: None, finding };
+    drop(engine.drive(doubted.id, &Event::Verdict(verdict)).await.unwrap());
+    drop(engine.arrive(&route, request(&route, "k")).await);
+    counts.are(&[
+        (names::CREATED, 1),
+        (names::RECONCILE_SCHEDULED, 1),
+        (names::RECONCILE_FAILED, 1),
+        (names::UNKNOWN, 1),
+    ]);
+}
+
+/// A failed commit, a panic and a store that hangs are errors of the store.
+#[tokio::test]
+async fn errors_of_the_store_are_counted() {
+    let counts = Counts::start().await;
+    let store = shaky();
+    let options = Options { store_timeout: Duration::from_millis(100), ..impatient() };
+    let engine = start(store.clone(), options).await;
+    let route = ietf();
+    for (n, fault) in [Fault::BeforeWrite, Fault::Panics, Fault::Delayed].into_iter().enumerate() {
+        store.queue(fault);
+        assert!(soon(engine.arrive(&route, request(&route, &format!("k-{n}")))).await.is_err());
+        assert_eq!(counts.of(names::STORE_ERROR), 1 + n as u64, "{fault:?}");
+        if fault == Fault::Delayed {
+            store.let_go();
+        }
+        soon(engine.quiet()).await;
+    }
+}
+
+/// Two attempts of one key have both had their effect: somebody must look.
+#[tokio::test]
+async fn a_second_effect_is_an_alarm() {
+    let counts = Counts::start().await;
+    let hand = Hand::new();
+    let engine = start(shaky_on(&hand), Options::default()).await;
+    let route = ietf();
+    let late = held(&engine, &route, "k").await;
+    hand.turn(HOUR);
+    let _ = sweep(&engine, id(&route, "k")).await;
+    let _ = did_not_happen(&engine, id(&route, "k")).await;
+    done(held(&engine, &route, "k").await, complete("the retry's")).await;
+    assert_eq!(counts.of(names::ALARM), 0);
+    drop(late.settle(complete("the late one's")).await);
+    assert_eq!(counts.of(names::ALARM), 1);
+}
+
+/// Rows past retention are removed, or buried where the policy keeps tombstones. What an operator forgets is neither.
+#[tokio::test]
+async fn pruned_rows_are_counted() {
+    let counts = Counts::start().await;
+    let hand = Hand::new();
+    let engine = start(shaky_on(&hand), Options::default()).await;
+    let removed = ietf();
+    let buried = route(|policy| {
+        policy.after_retention = AfterRetention::Gone { status: GoneStatus::Gone, tombstone: HOUR };
+    });
+    completed(&engine, &removed, "removed", "paid").await;
+    completed(&engine, &buried, "buried", "paid").await;
+    completed(&engine, &removed, "forgotten", "paid").await;
+    let key = Key::from_text("forgotten").unwrap();
+    let _ = engine.forget(scope(&removed), key, Reason::new("privacy", "asked for")).await.unwrap();
+    assert_eq!(counts.of(names::TTL_PRUNED), 0);
+    hand.turn(48 * HOUR);
+    for (n, key) in ["removed", "buried"].into_iter().enumerate() {
+        let reap = Event::Reap { grace: Duration::ZERO };
+        drop(engine.drive(id(&removed, key), &reap).await.unwrap());
+        assert_eq!(counts.of(names::TTL_PRUNED), 1 + n as u64, "{key}");
+    }
+}
+
+/// Counters say which profile and which route; a busy scope gets a label of its own.
+#[tokio::test]
+async fn the_labels_are_profile_route_and_busy_scopes() {
+    let counts = Counts::start().await;
+    let engine = start(shaky(), Options::default()).await;
+    let operation = oncegate_core::scope::Operation::new("POST /refunds").unwrap();
+    let route = Route::of_profile(Profile::Stripe, operation);
+    completed(&engine, &route, "k", "paid").await;
+    assert_eq!(counts.labelled(names::CREATED, &[("profile", "stripe"), ("route", "POST /refunds")]), 1);
+    for _ in 0..150 {
+        replayed(&engine, &route, "k").await;
+    }
+    assert_eq!(counts.labelled(names::REPLAY, &[("profile", "stripe"), ("route", "POST /refunds")]), 150);
+    let (own, other) = (
+        counts.labelled(names::DUPLICATES, &[("scope", "acme")]),
+        counts.labelled(names::DUPLICATES, &[("scope", "other")]),
+    );
+    assert_eq!(own + other, 150);
+    assert!(own > 0, "busy since its hundredth");
+}
+
+/// Every arrival, settlement, execution and commit is measured.
+#[tokio::test]
+async fn durations_and_batches_are_measured() {
+    let counts = Counts::start().await;
+    let engine = start(shaky(), Options::default()).await;
+    let route = ietf();
+    completed(&engine, &route, "k", "paid").await;
+    replayed(&engine, &route, "k").await;
+    for (name, times) in [
+        (names::ARRIVE_SECONDS, 2),
+        (names::EXECUTE_SECONDS, 1),
+        (names::SETTLE_SECONDS, 1),
+        (names::BATCH_SIZE, 2),
+    ] {
+        assert_eq!(counts.of(name), times, "{name}");
+    }
+}
