@@ -152,6 +152,10 @@ pub fn classify(policy: &Policy, ending: &Ending) -> Class {
 fn by_status(policy: &Policy, status: u16) -> Class {
     match status {
         200..=399 => Class::Complete,
+        // A server that waits for a request in vain; but many frameworks say it when a handler took too long.
+        408 if policy.unavailable == OnUnavailable::Doubt => {
+            Class::Doubt(Reason::new("answered", "408: the handler may have been cut off"))
+        }
         _ if refuses_before_acting(status) => Class::Release(upstreams_word(status, "refused before acting")),
         400..=499 if policy.stored == StoredStatuses::Successes => {
             Class::Release(upstreams_word(status, "is not kept by this route"))
@@ -228,7 +232,7 @@ mod tests {
             (599, "rcdrr"),
             (600, "ddddd"),
         ];
-        rows.extend(refusals.map(|status| (status, "rrrrr")));
+        rows.extend(refusals.map(|status| (status, if status == 408 { "rrdrr" } else { "rrrrr" })));
         for (status, expected) in rows {
             let ending = Ending::Answered { status, outcome: None };
             let got: String = profiles.map(|p| letter(&classify(&p.policy(), &ending))).iter().collect();

@@ -51,10 +51,10 @@ impl Key {
         &self.0
     }
 
-    /// The first few characters, for logs: keys may be guessable secrets of the client, so whole ones are not logged.
+    /// The first few characters, for logs, and never more than half: keys may be guessable secrets of the client.
     #[must_use]
     pub fn prefix(&self) -> &str {
-        &self.0[..self.0.len().min(8)]
+        &self.0[..(self.0.len() / 2).min(8)]
     }
 }
 

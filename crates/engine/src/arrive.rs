@@ -19,7 +19,7 @@ use crate::drive::ROUNDS_MAX;
 use crate::engine::Engine;
 use crate::held::Held;
 use crate::meters::observe;
-use crate::route::Route;
+use crate::route::{Route, new_token};
 use crate::settle::Settlement;
 use crate::writer::InFlight;
 
@@ -122,13 +122,15 @@ impl<S: Store> Engine<S> {
         self.arrive_again(route, &Asked::new(arrival)).await
     }
 
-    /// The same for somebody who may ask more than once, always with the same token.
+    /// The same for somebody who may ask more than once. Each time with a token of its own: what is cleaned up under one is never
+    /// granted under it.
     pub(crate) async fn arrive_again(&self, route: &Route, asked: &Asked) -> Result<Arrived<S>, Unavailable> {
         if let Some(arrived) = self.by_cache(route, asked) {
             return Ok(arrived);
         }
         let started = Instant::now();
-        let arrived = Reserve::new(self, route, asked).by_store().await?;
+        let event = asked.under_a_new_token()?;
+        let arrived = Reserve::new(self, route, &event, asked.id).by_store().await?;
         route.meters().arrive_s.record(started.elapsed());
         Ok(arrived)
     }
@@ -136,7 +138,7 @@ impl<S: Store> Engine<S> {
     /// The answer that the cache allows. The rules are the same; only the row comes from elsewhere.
     pub(crate) fn by_cache(&self, route: &Route, asked: &Asked) -> Option<Arrived<S>> {
         let started = Instant::now();
-        let arrived = Reserve::new(self, route, asked).by_cache()?;
+        let arrived = Reserve::new(self, route, &asked.event, asked.id).by_cache()?;
         route.meters().arrive_s.record(started.elapsed());
         Some(arrived)
     }
@@ -151,6 +153,14 @@ pub(crate) struct Asked {
 impl Asked {
     pub(crate) fn new(arrival: Arrival) -> Self {
         Self { id: RecordId::of(&arrival.address), event: Event::Arrive(arrival) }
+    }
+
+    fn under_a_new_token(&self) -> Result<Event, Unavailable> {
+        let mut event = self.event.clone();
+        if let Event::Arrive(arrival) = &mut event {
+            arrival.token = new_token()?;
+        }
+        Ok(event)
     }
 }
 
@@ -173,8 +183,8 @@ struct Reserve<'a, S: Store> {
 type Over = Option<Version>;
 
 impl<'a, S: Store> Reserve<'a, S> {
-    fn new(engine: &'a Engine<S>, route: &'a Route, asked: &'a Asked) -> Self {
-        Self { engine, route, event: &asked.event, id: asked.id, may_land: None, in_flight: None }
+    fn new(engine: &'a Engine<S>, route: &'a Route, event: &'a Event, id: RecordId) -> Self {
+        Self { engine, route, event, id, may_land: None, in_flight: None }
     }
 
     fn by_cache(&mut self) -> Option<Arrived<S>> {

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use oncegate_core::decide::{Decision, Event, Step};
 use oncegate_core::identity::RecordId;
@@ -22,6 +23,9 @@ use crate::meters::Duplicates;
 use crate::options::Options;
 use crate::wait::Waiters;
 use crate::writer::Writer;
+
+/// A forgetting that takes longer than this to be written may open its key while another node still replays the answer.
+const FORGET_SLACK: Duration = Duration::from_mins(1);
 
 /// The life of requests over one store. Clones are handles on the same engine.
 pub struct Engine<S>(pub(crate) Arc<Inner<S>>);
@@ -100,7 +104,7 @@ impl<S: Store> Engine<S> {
         let id = RecordId::of(&Address { scope, key });
         let Some(row) = self.read(id).await? else { return Ok(Decision::Nothing) };
         // Until it is written another node may read the answer, and its age counts from then.
-        let slack = self.0.options.store_timeout + 2 * self.now().error;
+        let slack = FORGET_SLACK + self.0.options.store_timeout + 2 * self.now().error;
         let cache_age_max = self.0.options.cache_age_max.saturating_add(slack);
         let event = Event::Forget { version: row.version, reason, cache_age_max };
         Ok(self.drive(id, &event).await?.decision)
@@ -127,9 +131,17 @@ impl<S: Store> Engine<S> {
         }
     }
 
-    /// Returns when nothing goes on without anybody waiting for it: no clean-up, no attempt that still settles.
+    /// Returns when no clean-up and no settlement goes on without anybody waiting for it. For a shutdown see [`Engine::drain`].
     pub async fn quiet(&self) {
-        self.0.behind.quiet().await;
+        self.0.behind.until(Behind::is_quiet).await;
+    }
+
+    /// Waits, up to `limit`, until no attempt is running and nothing is left to settle or clean up; says whether that is so.
+    ///
+    /// An attempt outlives the client that hung up, so a server that has closed its connections is not done yet. Stop accepting,
+    /// then drain, then end. What is still running at the limit becomes `unknown` when its lease lapses.
+    pub async fn drain(&self, limit: Duration) -> bool {
+        tokio::time::timeout(limit, self.0.behind.until(Behind::is_idle)).await.is_ok()
     }
 }
 
@@ -158,6 +170,8 @@ pub struct Stats {
 #[derive(Default)]
 pub(crate) struct Behind {
     count: AtomicUsize,
+    /// Attempts in somebody's hands.
+    held: AtomicUsize,
     ended: Notify,
 }
 
@@ -166,14 +180,32 @@ impl Behind {
         self.count.load(Ordering::Acquire)
     }
 
-    async fn quiet(&self) {
+    fn is_quiet(&self) -> bool {
+        self.count() == 0
+    }
+
+    fn is_idle(&self) -> bool {
+        self.is_quiet() && self.held.load(Ordering::Acquire) == 0
+    }
+
+    async fn until(&self, is_so: impl Fn(&Self) -> bool) {
         loop {
-            let ended = self.ended.notified();
-            if self.count() == 0 {
+            let mut ended = std::pin::pin!(self.ended.notified());
+            ended.as_mut().enable();
+            if is_so(self) {
                 return;
             }
             ended.await;
         }
+    }
+
+    pub(crate) fn take_up(&self) {
+        self.held.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn lay_down(&self) {
+        self.held.fetch_sub(1, Ordering::AcqRel);
+        self.ended.notify_waiters();
     }
 }
 

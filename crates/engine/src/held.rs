@@ -44,6 +44,7 @@ impl<S: Store> Held<S> {
         record: Record,
         in_flight: InFlight,
     ) -> Self {
+        engine.0.behind.take_up();
         let watch = Watch {
             until: AtomicI64::new(lease.until.as_micros()),
             is_fenced: AtomicBool::new(false),
@@ -98,8 +99,13 @@ impl<S: Store> Held<S> {
         Ok(())
     }
 
-    /// Runs `work`, renewing the lease meanwhile, never past the attempt's deadline.
+    /// Runs `work`, renewing the lease meanwhile, never past the attempt's deadline. Call [`Held::begin`] first; whether or not, the
+    /// attempt counts as begun.
+    ///
+    /// At the deadline the lease ends, and the work does not: it may still come to an end, and settle its own doubt. Work that can
+    /// hang needs a timeout of its own.
     pub async fn run<T>(&mut self, work: impl Future<Output = T>) -> T {
+        self.begun.get_or_insert_with(Instant::now);
         let renewing = std::pin::pin!(renew(
             &self.engine,
             &self.watch,
@@ -164,11 +170,16 @@ async fn renew<S: Store>(
             }
         }
     }
+    if until >= lease.attempt_deadline {
+        tracing::warn!(record = %record.id, "an attempt has come to its deadline: its lease is renewed no more");
+    }
     std::future::pending().await
 }
 
 impl<S: Store> Drop for Held<S> {
     fn drop(&mut self) {
+        // After what is left to do has been counted.
+        let _laid_down = LaidDown(self.engine.clone());
         let event = match std::mem::replace(&mut self.ending, Ending::Recorded) {
             Ending::Recorded => return,
             // Whoever waited for the settling has gone; what was said stands.
@@ -184,6 +195,14 @@ impl<S: Store> Drop for Held<S> {
         self.engine.behind(async move {
             drop(engine.settle_until_done(&event, record).await);
         });
+    }
+}
+
+struct LaidDown<S: Store>(Engine<S>);
+
+impl<S: Store> Drop for LaidDown<S> {
+    fn drop(&mut self) {
+        self.0.0.behind.lay_down();
     }
 }
 

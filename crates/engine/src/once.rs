@@ -8,7 +8,7 @@ use futures_util::FutureExt as _;
 use oncegate_core::fingerprint::{self, Content, Mode};
 use oncegate_core::key::Key;
 use oncegate_core::policy::{Policy, Profile};
-use oncegate_core::record::{Reason, Record, State};
+use oncegate_core::record::{CrashPolicy, Execution, Reason, Record, State};
 use oncegate_core::response::{Answer, Response};
 use oncegate_core::scope::Operation;
 use oncegate_store::Store;
@@ -103,7 +103,8 @@ impl<S: Store> Engine<S> {
     /// Runs `job` once for `key` in `scope`, and gives its first value to everybody who asks again with the same payload.
     ///
     /// The job runs in a task of its own: dropping this future does not cancel it. A panic or an error is *unknown*
-    /// unless it is a [`JobError::not_executed`]. For more than the defaults (an operation's name, another policy) see
+    /// unless it is a [`JobError::not_executed`]. The value is kept as JSON for 24 hours, then the key is a new one; all jobs of a scope
+    /// share one space of keys, with its HTTP requests too. For more than the defaults (an operation's name, another policy) see
     /// [`Engine::job`].
     pub async fn once<T, F, R>(
         &self,
@@ -122,8 +123,14 @@ impl<S: Store> Engine<S> {
 
     /// A kind of job: its name, and its policy (lease, retention, waiting, crash policy).
     pub fn job(&self, operation: &str, policy: Policy) -> Runner<S> {
-        let route = Operation::new(operation).map(|operation| Route::new("job", policy, operation));
-        Runner { engine: self.clone(), route: route.map_err(|error| error.to_string().into()) }
+        let route = match (policy.execution, policy.crash) {
+            (Execution::Deferred, _) => Err("a job runs now; deferred execution is not for it".into()),
+            (_, CrashPolicy::Resume) => Err("a job has no recovery points to resume from".into()),
+            (Execution::Inline, CrashPolicy::Reconcile | CrashPolicy::Restart) => Operation::new(operation)
+                .map(|operation| Route::new("job", policy, operation))
+                .map_err(|error| error.to_string().into()),
+        };
+        Runner { engine: self.clone(), route }
     }
 }
 

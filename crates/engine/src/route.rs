@@ -65,7 +65,9 @@ impl Route {
         }
     }
 
-    /// A request on this route, with a token of its own. Fails only if the system has no randomness to give.
+    /// A request on this route. Fails only if the system has no randomness to give.
+    ///
+    /// The engine gives it a fresh token each time it arrives, so it may be asked about again.
     pub fn arrival(
         &self,
         scope: Scope,
@@ -99,7 +101,7 @@ impl Route {
 /// Tokens asked for at once: a call into the system costs more than the rest of a replay.
 const TOKENS: usize = 32;
 
-fn new_token() -> Result<Token, Unavailable> {
+pub(crate) fn new_token() -> Result<Token, Unavailable> {
     thread_local! {
         static POOL: RefCell<Vec<[u8; 16]>> = const { RefCell::new(Vec::new()) };
     }

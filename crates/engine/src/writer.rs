@@ -238,11 +238,24 @@ struct Thread<S> {
 
 impl<S: Store> Thread<S> {
     fn run(mut self) {
-        while let Some(batch) = self.next_batch() {
-            if !batch.is_empty() {
-                self.commit(batch);
+        loop {
+            // A recorder or a subscriber that panics must not end all writing. Whoever was in the batch is in doubt.
+            let turn = catch_unwind(AssertUnwindSafe(|| self.turn()));
+            match turn {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(_) => metrics::counter!(names::STORE_ERROR).increment(1),
             }
         }
+    }
+
+    /// One batch; `false` when there will be no more.
+    fn turn(&mut self) -> bool {
+        let Some(batch) = self.next_batch() else { return false };
+        if !batch.is_empty() {
+            self.commit(batch);
+        }
+        true
     }
 
     /// Waits for work; `None` when there will be no more.
@@ -314,10 +327,10 @@ fn linger<'q>(
     wanted: usize,
     limit: Duration,
 ) -> MutexGuard<'q, Queue> {
-    let until = Instant::now() + limit;
+    let started = Instant::now();
     queue.wanted = wanted;
     while queue.jobs.len() < wanted && !queue.is_closed {
-        let left = until.saturating_duration_since(Instant::now());
+        let left = limit.saturating_sub(started.elapsed());
         if left.is_zero() {
             break;
         }

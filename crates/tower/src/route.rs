@@ -5,8 +5,8 @@ use std::error::Error;
 use std::fmt;
 
 use http::Method;
-use oncegate_core::policy::{Policy, Profile};
-use oncegate_core::record::Execution;
+use oncegate_core::policy::{AfterDoubt, Policy, Profile, WhileInProgress};
+use oncegate_core::record::{CrashPolicy, Execution};
 use oncegate_core::scope::Operation;
 use oncegate_engine::Route;
 
@@ -110,6 +110,15 @@ fn check(policy: &Policy, pattern: &str) -> Result<(), RouteError> {
         let words = "deferred execution needs workers, which this release does not have";
         return Err(RouteError(format!("{pattern:?}: {words}; choose a profile that runs inline")));
     }
+    if policy.crash == CrashPolicy::Resume {
+        let words =
+            "handlers have no recovery points yet, so a lapsed one would be run again from its beginning";
+        return Err(RouteError(format!("{pattern:?}: {words}; choose `payments`")));
+    }
+    if policy.in_progress == WhileInProgress::Accept || policy.after_doubt == AfterDoubt::Accept {
+        let words = "202 is a promise that somebody will run it, and this release has no workers";
+        return Err(RouteError(format!("{pattern:?}: {words}; choose to reject or to wait")));
+    }
     Ok(())
 }
 
@@ -119,7 +128,11 @@ fn operation(method: &str, path: &str) -> Result<Operation, RouteError> {
 }
 
 fn method_of(method: &str) -> Result<Method, RouteError> {
-    method.parse().map_err(|_| RouteError(format!("{method:?} is not a method")))
+    // Methods are case-sensitive: `post` would be another one, and protect nothing.
+    match method.parse() {
+        Ok(parsed) if !method.bytes().any(|byte| byte.is_ascii_lowercase()) => Ok(parsed),
+        _ => Err(RouteError(format!("{method:?} is not a method; they are written in capitals"))),
+    }
 }
 
 /// A route that cannot be used; says which and why.
@@ -163,5 +176,7 @@ mod tests {
         assert!(refusal("PO ST /x", Profile::Ietf).contains("PO ST /x"));
         assert!(refusal("POST /a/{b}{c}", Profile::Ietf).contains("/a/{b}{c}"));
         assert!(refusal("POST /jobs", Profile::Accepted).contains("deferred execution needs workers"));
+        assert!(refusal("POST /jobs", Profile::Resume).contains("no recovery points"));
+        assert!(refusal("post /pay", Profile::Ietf).contains("written in capitals"));
     }
 }

@@ -18,7 +18,7 @@ use crate::body::{BoxError, RequestBody, ResponseBody};
 use crate::execute::Work;
 use crate::route::Routes;
 use crate::scope::Tenant;
-use crate::{answer, classify, execute, fingerprint, key, read, scope, settle};
+use crate::{answer, classify, execute, fingerprint, headers, key, read, scope, settle};
 
 /// What all clones of a service share.
 pub(crate) struct Shared<S> {
@@ -100,7 +100,11 @@ where
 
     let key = match key::read(&head.headers, &policy.key) {
         Ok(Some(key)) => key,
-        Ok(None) => return pass(inner, Request::from_parts(head, body)).await,
+        Ok(None) => {
+            let mut response = pass(inner, Request::from_parts(head, body)).await?;
+            response.headers_mut().remove(headers::OUTCOME);
+            return Ok(response);
+        }
         Err(problem) => return Ok(refuse_early(&problem, &head.headers, body).await),
     };
     let scope = match scope::of(&*shared.tenant, &route, &head) {
