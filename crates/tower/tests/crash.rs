@@ -29,8 +29,12 @@ use tokio::task::JoinSet;
 #[path = "layer/client.rs"]
 #[expect(dead_code, reason = "the other test needs more of it")]
 mod client;
+#[path = "layer/reply.rs"]
+#[expect(dead_code, reason = "the other test needs more of it")]
+mod reply;
 
-use client::{Call, Connection, Reply, within};
+use client::{Call, Connection, within};
+use reply::Reply;
 
 const FOLDER: &str = "ONCEGATE_TEST_FOLDER";
 const SEED: &str = "ONCEGATE_TEST_SEED";

@@ -8,7 +8,8 @@ use oncegate_store::memory::MemoryStore;
 use oncegate_store::{Counts, Store as _};
 use oncegate_tower::Attempt;
 
-use crate::client::{Call, Connection, Reply};
+use crate::client::{Call, Connection};
+use crate::reply::Reply;
 use crate::stage::{Stage, policy, simple};
 
 /// Sends the request's body back as it comes, and says whether it was protected.

@@ -1,14 +1,14 @@
 //! An HTTP/1.1 client that shows the bytes as they are on the wire.
 
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+
+use crate::reply::Reply;
 
 /// Longer than anything here takes, also on a busy machine: past it something hangs.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -144,16 +144,20 @@ impl Connection {
         within(self.write.write_all(bytes)).await
     }
 
-    /// Writes on and on until a reply comes.
-    pub(crate) async fn write_until_reply(&mut self, bytes: &[u8]) -> io::Result<Reply> {
+    /// Writes on and on until a reply comes; says how often.
+    pub(crate) async fn write_until_reply(&mut self, bytes: &[u8]) -> io::Result<(Reply, usize)> {
+        let mut count = 0;
         let writing = async {
-            while self.write.write_all(bytes).await.is_ok() {}
+            while self.write.write_all(bytes).await.is_ok() {
+                count += 1;
+            }
             std::future::pending::<()>().await;
         };
-        tokio::select! {
-            reply = within(self.read.reply()) => reply,
+        let reply = tokio::select! {
+            reply = within(self.read.reply()) => reply?,
             () = writing => unreachable!("it never ends"),
-        }
+        };
+        Ok((reply, count))
     }
 
     /// Waits for the first byte of a reply, and leaves it there.
@@ -227,88 +231,5 @@ impl Replies {
             Some(line) => Ok(line.to_vec()),
             None => Err(io::ErrorKind::UnexpectedEof.into()),
         }
-    }
-}
-
-/// A reply, as it was on the wire.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Reply {
-    pub(crate) status: u16,
-    /// In order; names in lower case, as the server writes them.
-    pub(crate) headers: Vec<(String, Vec<u8>)>,
-    pub(crate) body: Vec<u8>,
-}
-
-impl Reply {
-    /// The only value of a header.
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        let values = self.values(name);
-        assert!(values.len() < 2, "{name} is repeated: {self:?}");
-        values.first().map(|value| str::from_utf8(value).unwrap())
-    }
-
-    /// All values of a header, in order.
-    pub(crate) fn values(&self, name: &str) -> Vec<&[u8]> {
-        self.headers.iter().filter(|(n, _)| n == name).map(|(_, value)| &**value).collect()
-    }
-
-    /// What a replay must have in common with the first answer: all but the moment, and the mark of a replay.
-    pub(crate) fn in_common(&self) -> Self {
-        let mut reply = self.clone();
-        reply.headers.retain(|(name, _)| name != "date" && !name.ends_with("-replayed"));
-        reply
-    }
-
-    pub(crate) fn is_replay(&self) -> bool {
-        self.header("idempotency-replayed") == Some("true")
-    }
-
-    /// The code of a problem document.
-    pub(crate) fn code(&self) -> Option<String> {
-        if self.header("content-type") != Some("application/problem+json") {
-            return None;
-        }
-        let document: Value = serde_json::from_slice(&self.body).unwrap();
-        Some(document["code"].as_str().unwrap().to_owned())
-    }
-
-    /// Checks that this is a whole problem document with this code.
-    #[track_caller]
-    pub(crate) fn expect_problem(&self, status: u16, code: &str) -> Value {
-        assert_eq!((self.status, self.code().as_deref()), (status, Some(code)), "{self:?}");
-        let document: Value = serde_json::from_slice(&self.body).unwrap();
-        assert_eq!(document["type"], format!("https://oncegate.dev/problems/{code}"));
-        assert_eq!(document["status"], status);
-        assert!(document["title"].is_string() && document["detail"].is_string(), "{document}");
-        let retry_after_s = self.header("retry-after").map(|seconds| seconds.parse::<u64>().unwrap());
-        assert_eq!(document.get("retry_after_s").and_then(Value::as_u64), retry_after_s);
-        assert!(!self.is_replay(), "a refusal is no replay: {self:?}");
-        document
-    }
-
-    /// Checks that this is an answer of the handler's own, with this body.
-    #[track_caller]
-    pub(crate) fn expect_first(&self, status: u16, body: &str) {
-        assert_eq!((self.status, str::from_utf8(&self.body)), (status, Ok(body)), "{self:?}");
-        assert!(!self.is_replay(), "not a replay: {self:?}");
-    }
-
-    /// Checks that this is a replay of an answer with this body.
-    #[track_caller]
-    pub(crate) fn expect_replay(&self, status: u16, body: &str) {
-        assert_eq!((self.status, str::from_utf8(&self.body)), (status, Ok(body)), "{self:?}");
-        assert!(self.is_replay(), "a replay: {self:?}");
-    }
-}
-
-impl fmt::Debug for Reply {
-    /// As much as a person wants to see.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}", self.status)?;
-        for (name, value) in &self.headers {
-            writeln!(f, "{name}: {}", String::from_utf8_lossy(value))?;
-        }
-        let start = &self.body[..self.body.len().min(500)];
-        write!(f, "{} bytes: {}", self.body.len(), String::from_utf8_lossy(start))
     }
 }

@@ -8,7 +8,8 @@ use oncegate_core::policy::Profile;
 use oncegate_core::record::StateKind;
 use oncegate_store::memory::MemoryStore;
 
-use crate::client::{Call, Reply};
+use crate::client::Call;
+use crate::reply::Reply;
 use crate::stage::Stage;
 
 /// Long enough for every profile.

@@ -9,7 +9,8 @@ use oncegate_store::faulty::{Fault, Faulty};
 use oncegate_store::memory::MemoryStore;
 use oncegate_tower::Routes;
 
-use crate::client::{Call, Reply, within};
+use crate::client::{Call, within};
+use crate::reply::Reply;
 use crate::stage::{Stage, gated, numbered, policy, simple};
 
 fn call() -> Call {

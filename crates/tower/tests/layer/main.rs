@@ -16,5 +16,6 @@ mod late;
 mod misuse;
 mod race;
 mod replay;
+mod reply;
 mod request_limits;
 mod stage;

@@ -14,7 +14,8 @@ use oncegate_core::response::Answer;
 use oncegate_store::memory::MemoryStore;
 use oncegate_store_sql::SqliteStore;
 
-use crate::client::{Call, Reply};
+use crate::client::Call;
+use crate::reply::Reply;
 use crate::stage::{Stage, policy};
 
 fn value(bytes: &[u8]) -> HeaderValue {

@@ -1,5 +1,6 @@
 //! Requests that are refused before they are read to the end, and whether their clients can read why.
 
+use futures_util::future::join_all;
 use oncegate_core::policy::{Policy, Profile};
 use oncegate_store::memory::MemoryStore;
 use oncegate_store::{Counts, Store as _};
@@ -79,10 +80,29 @@ async fn a_body_without_end_is_not_read_for_ever() {
     let mut client = Connection::to(stage.addr).await.unwrap();
     client.write(&Call::post("/payments").key("one").chunked().head()).await.unwrap();
     let chunk = [b"100000\r\n".as_slice(), &vec![b'x'; 1 << 20], b"\r\n"].concat();
-    client.write_until_reply(&chunk).await.unwrap().expect_problem(413, "too_large");
+    let (reply, mebibytes) = client.write_until_reply(&chunk).await.unwrap();
+    reply.expect_problem(413, "too_large");
+    assert!(mebibytes < 64, "{mebibytes} MiB were read, or wait in buffers");
     // The server has hung up on what is still being sent.
     while client.write(&chunk).await.is_ok() {}
     assert_eq!(stage.runs(), 0);
+}
+
+/// Nor is it waited for for ever: some seconds, of real time.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_stalls_is_answered_all_the_same() {
+    let stage = simple(MemoryStore::new(), limited(Profile::Ietf)).await;
+    let stalling = [
+        (Call::post("/payments").key("one"), 413, "too_large"),
+        (Call::post("/payments"), 400, "key_missing"),
+    ];
+    let addr = stage.addr;
+    let replies = stalling.map(|(call, status, code)| async move {
+        let mut client = Connection::to(addr).await.unwrap();
+        client.write(&call.body(&vec![b'x'; MUCH]).head()).await.unwrap();
+        client.reply().await.unwrap().expect_problem(status, code);
+    });
+    join_all(replies).await;
 }
 
 /// Who asks first, and is refused, never sends the body: nothing is read, and nothing is waited for.
