@@ -10,30 +10,34 @@ use std::process::{Command, Stdio};
 use crate::{Result, root};
 
 mod list;
+mod path;
 
-use list::{MUTANTS, Mutant};
+use list::Mutant;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only mutants whose name contains this
+    /// Only mutants whose name contains this, or of this package
     filter: Option<String>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let copy = Copy::make()?;
-    let wanted =
-        |mutant: &&Mutant| args.filter.as_ref().is_none_or(|text| mutant.name.contains(text.as_str()));
-    let chosen: Vec<_> = MUTANTS.iter().filter(wanted).collect();
-    let packages: std::collections::BTreeSet<_> = chosen.iter().map(|mutant| mutant.package).collect();
-    for package in packages {
-        if copy.tests_fail(None, package)? {
+    let wanted = |mutant: &&Mutant| {
+        let is_asked_for = |text: &String| mutant.name.contains(text) || mutant.package == text;
+        args.filter.as_ref().is_none_or(is_asked_for)
+    };
+    let chosen: Vec<_> = list::MUTANTS.iter().chain(path::MUTANTS).filter(wanted).collect();
+    let packages: std::collections::BTreeSet<_> =
+        chosen.iter().map(|mutant| (mutant.package, mutant.test)).collect();
+    for (package, test) in packages {
+        if copy.tests_fail(None, package, test)? {
             return Err(format!("the tests of {package} fail without any mutant; mend that first"));
         }
     }
     let mut survivors = Vec::new();
     for (n, mutant) in chosen.iter().enumerate() {
         let undo = copy.apply(mutant)?;
-        let caught = copy.tests_fail(Some(mutant), mutant.package)?;
+        let caught = copy.tests_fail(Some(mutant), mutant.package, mutant.test)?;
         std::fs::write(copy.0.join(mutant.file), undo).map_err(|error| error.to_string())?;
         println!(
             "[{}/{}] {} {}",
@@ -49,6 +53,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     println!("{} passed, {} failed", chosen.len() - survivors.len(), survivors.len());
     if survivors.is_empty() { Ok(()) } else { Err(format!("no test notices: {}", survivors.join(", "))) }
 }
+
+/// A mutant that makes a test wait for ever is caught too.
+const TIMEOUT_S: &str = "300";
 
 /// A copy of the workspace's sources, with a build directory of its own under `target`.
 struct Copy(PathBuf);
@@ -90,20 +97,23 @@ impl Copy {
         Ok(text)
     }
 
-    /// Whether the tests notice. A mutant that does not compile was noticed by nobody, so that is an error.
-    fn tests_fail(&self, mutant: Option<&Mutant>, package: &str) -> Result<bool> {
-        let target = ["--package", package, "--test", "decide"];
-        if !self.cargo(&["test", "--no-run"], &target)? {
+    /// Whether the tests notice: one fails, or never ends. A mutant that does not compile was noticed by nobody, so that is an error.
+    fn tests_fail(&self, mutant: Option<&Mutant>, package: &str, test: &str) -> Result<bool> {
+        let target = ["--package", package, "--test", test];
+        if !self.cargo("0", &["test", "--no-run"], &target)? {
             return Err(mutant.map_or_else(
                 || format!("the tests of {package} do not compile; mend that first"),
                 |mutant| format!("{}: the mutant does not compile", mutant.name),
             ));
         }
-        Ok(!self.cargo(&["test"], &target)?)
+        Ok(!self.cargo(TIMEOUT_S, &["test"], &target)?)
     }
 
-    fn cargo(&self, command: &[&str], target: &[&str]) -> Result<bool> {
-        let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    fn cargo(&self, timeout_s: &str, command: &[&str], target: &[&str]) -> Result<bool> {
+        // `timeout` ends the test binary too, which is a grandchild.
+        let status = Command::new("timeout")
+            .arg(timeout_s)
+            .arg(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
             .args(command)
             .arg("--quiet")
             .args(target)

@@ -39,11 +39,12 @@ pub use any::AnyStore;
 pub use open::{OpenError, open};
 
 pub use oncegate_core::policy::{self, Policy, Profile};
-pub use oncegate_core::{classify, decide, identity, key, problem, record, response, time};
+pub use oncegate_core::scope::{Address, Operation, Scope};
+pub use oncegate_core::{classify, decide, fingerprint, identity, key, problem, record, response, time};
 pub use oncegate_engine::{
-    Arrived, Engine, Held, JobError, LeaseEnded, Once, OnceError, Options, Route, Runner, SendPermit,
-    Settled, Settlement, Unavailable, names,
+    Arrived, Engine, Held, JobError, LeaseEnded, NodeClock, Once, OnceError, Options, Route, Runner,
+    SendPermit, Settled, Settlement, StartError, Stats, StillSettling, Unavailable, names,
 };
 pub use oncegate_store::{Store, StoreError};
 #[cfg(feature = "tower")]
-pub use oncegate_tower::{Attempt, Failed, Idempotency, RouteError, Routes, scope};
+pub use oncegate_tower::{Attempt, Failed, Idempotency, Named, OriginalAddress, RouteError, Routes, scope};

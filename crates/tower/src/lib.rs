@@ -34,5 +34,5 @@ mod settle;
 pub use attempt::{Attempt, Failed};
 pub use body::{BoxError, RequestBody, ResponseBody};
 pub use layer::Idempotency;
-pub use route::{Named, RouteError, Routes};
+pub use route::{Named, OriginalAddress, RouteError, Routes};
 pub use service::Idempotent;

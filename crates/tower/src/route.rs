@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::error::Error;
 use std::fmt;
 
-use http::Method;
+use http::{Extensions, Method, Uri};
 use oncegate_core::policy::{AfterDoubt, Policy, Profile, WhileInProgress};
 use oncegate_core::record::{CrashPolicy, Execution};
 use oncegate_core::scope::Operation;
@@ -84,6 +84,24 @@ impl Routes {
         }
         self.otherwise.get(method)
     }
+}
+
+/// The address as the client sent it, where something in front of the layer has changed it. Put it into the request's
+/// extensions before a prefix is stripped: two services under two prefixes must not take each other's requests for the same. axum's
+/// nested routers are seen through without it.
+#[derive(Clone, Debug)]
+pub struct OriginalAddress(pub Uri);
+
+/// The address that counts.
+pub(crate) fn address<'r>(uri: &'r Uri, extensions: &'r Extensions) -> &'r Uri {
+    if let Some(OriginalAddress(original)) = extensions.get() {
+        return original;
+    }
+    #[cfg(feature = "axum")]
+    if let Some(axum::extract::OriginalUri(original)) = extensions.get() {
+        return original;
+    }
+    uri
 }
 
 /// A policy and the name it has in metrics.

@@ -18,7 +18,7 @@ use crate::body::{BoxError, RequestBody, ResponseBody};
 use crate::execute::Work;
 use crate::route::Routes;
 use crate::scope::Tenant;
-use crate::{answer, classify, execute, fingerprint, headers, key, read, scope, settle};
+use crate::{answer, classify, execute, fingerprint, headers, key, read, route, scope, settle};
 
 /// What all clones of a service share.
 pub(crate) struct Shared<S> {
@@ -62,7 +62,8 @@ where
         // The one that was polled ready is used, and the clone waits for the next call.
         let another = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, another);
-        let route = self.shared.routes.of(request.method(), request.uri().path()).cloned();
+        let address = route::address(request.uri(), request.extensions());
+        let route = self.shared.routes.of(request.method(), address.path()).cloned();
         match route {
             None => Box::pin(pass(inner, request)),
             Some(route) => Box::pin(protect(Arc::clone(&self.shared), route, inner, request)),

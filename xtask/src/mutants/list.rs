@@ -6,6 +6,8 @@ pub(super) struct Mutant {
     pub(super) name: &'static str,
     /// Whose tests must notice.
     pub(super) package: &'static str,
+    /// The test binary that must.
+    pub(super) test: &'static str,
     /// Where the rule is.
     pub(super) file: &'static str,
     /// The rule, as it stands exactly once in the file.
@@ -21,12 +23,12 @@ const RECORD: &str = "crates/core/src/record.rs";
 
 /// A mutant of `decide`.
 const fn decide(name: &'static str, rule: &'static str, without: &'static str) -> Mutant {
-    Mutant { name, package: CORE, file: DECIDE, rule, without }
+    Mutant { name, package: CORE, test: "decide", file: DECIDE, rule, without }
 }
 
 /// A mutant of the next rows.
 const fn rows(name: &'static str, rule: &'static str, without: &'static str) -> Mutant {
-    Mutant { name, package: CORE, file: ROWS, rule, without }
+    Mutant { name, package: CORE, test: "decide", file: ROWS, rule, without }
 }
 
 /// Every mutant.
@@ -100,6 +102,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "attack 08: identity is the fence alone",
         package: CORE,
+        test: "decide",
         file: RECORD,
         rule: "self.fence == holder.fence && self.grant.is_some_and(|grant| grant.token == holder.token)",
         without: "self.fence == holder.fence",
@@ -107,6 +110,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "attack 08: identity is the token alone",
         package: CORE,
+        test: "decide",
         file: RECORD,
         rule: "self.fence == holder.fence && self.grant.is_some_and(|grant| grant.token == holder.token)",
         without: "self.grant.is_some_and(|grant| grant.token == holder.token)",
@@ -114,6 +118,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "attack 09: versions restart",
         package: CORE,
+        test: "decide",
         file: "crates/core/src/identity.rs",
         rule: "previous.map_or(now.as_micros(), |p| p.saturating_add(1).max(now.as_micros()))",
         without: "{ let _ = now; previous.map_or(1, |p| p.saturating_add(1)) }",

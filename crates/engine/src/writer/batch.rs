@@ -118,3 +118,62 @@ impl Waiting {
         let _ = self.first.send(Err(Arc::clone(error)));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::time::Duration;
+
+    use oncegate_core::identity::Version;
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    type Told = oneshot::Receiver<Result<Outcome, Failed>>;
+
+    /// A write that needs no row: what it is conditioned on tells it from others of the same key.
+    fn change(key: u8, version: i64) -> (Job, Told) {
+        let id = RecordId::from_bytes([key; 16]);
+        let expect = Version::from_raw(version);
+        job(Write::Remove { id, expect, grace: Duration::ZERO })
+    }
+
+    fn job(write: Write) -> (Job, Told) {
+        let (outcome, told) = oneshot::channel();
+        let room = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        (Job { write, outcome, claim: Arc::new(AtomicBool::new(false)), room }, told)
+    }
+
+    fn shown(batch: &Batch) -> Vec<(u8, i64)> {
+        let one = |write: &Write| match write {
+            Write::Remove { id, expect, .. } => (id.as_bytes()[0], expect.as_raw()),
+            other => unreachable!("{other:?}"),
+        };
+        batch.writes.iter().map(one).collect()
+    }
+
+    #[test]
+    fn a_batch_has_one_write_a_key_and_the_rest_keeps_its_order() {
+        let jobs = [(1, 1), (2, 1), (1, 2), (3, 1), (1, 3), (2, 2)];
+        let mut queue: VecDeque<Job> = jobs.map(|(key, version)| change(key, version).0).into();
+        assert_eq!(shown(&Batch::take(&mut queue, 10)), [(1, 1), (2, 1), (3, 1)]);
+        assert_eq!(shown(&Batch::take(&mut queue, 10)), [(1, 2), (2, 2)]);
+        assert_eq!(shown(&Batch::take(&mut queue, 10)), [(1, 3)]);
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn a_batch_is_no_larger_than_it_may_be() {
+        let mut queue: VecDeque<Job> = (0..10).map(|key| change(key, 1).0).collect();
+        assert_eq!(Batch::take(&mut queue, 4).len(), 4);
+        assert_eq!(queue.len(), 6);
+    }
+
+    #[test]
+    fn what_was_taken_back_is_not_written() {
+        let (given_up, _told) = change(1, 1);
+        given_up.claim.store(true, Ordering::Release);
+        let mut queue = VecDeque::from([given_up, change(1, 2).0]);
+        assert_eq!(shown(&Batch::take(&mut queue, 10)), [(1, 2)]);
+    }
+}

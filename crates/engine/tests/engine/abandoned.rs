@@ -6,7 +6,7 @@ use oncegate_store::faulty::Fault;
 use oncegate_store::memory::MemoryStore;
 
 use crate::world::{
-    complete, done, granted, held, id, ietf, must_wait, request, row, shaky, soon, start, state,
+    SOON, complete, done, granted, held, id, ietf, must_wait, request, row, shaky, soon, start, state,
 };
 
 /// A client hangs up while its reserve waits behind a slow commit.
@@ -118,4 +118,48 @@ async fn a_lease_dropped_while_the_store_is_down_is_released_later() {
     store.revive();
     soon(engine.quiet()).await;
     assert_eq!(held(&engine, &route, "k").await.lease().attempt, 2);
+}
+
+/// Who forgets to say that it begins has begun all the same: its work may have had its effect.
+#[tokio::test]
+async fn work_that_was_run_and_dropped_is_doubt_also_if_nobody_said_that_it_begins() {
+    let engine = start(shaky(), Options::default()).await;
+    let route = ietf();
+    let mut holder = held(&engine, &route, "k").await;
+    {
+        let mut running = Box::pin(holder.run(std::future::pending::<()>()));
+        must_wait(&mut running).await;
+    }
+    drop(holder);
+    soon(engine.quiet()).await;
+    assert_eq!(state(&engine, id(&route, "k")).await, StateKind::Unknown);
+}
+
+/// A caller asks about one arrival twice, as after an error: the token is another, so the second is a duplicate like any other.
+#[tokio::test]
+async fn one_arrival_asked_about_twice_is_granted_once() {
+    let engine = start(shaky(), Options::default()).await;
+    let route = ietf();
+    let arrival = request(&route, "k");
+    let holder = granted(engine.arrive(&route, arrival.clone()).await.unwrap());
+    let second = engine.arrive(&route, arrival).await.unwrap();
+    assert!(matches!(second, Arrived::Busy { .. }), "{second:?}");
+    done(holder, complete("once")).await;
+}
+
+/// A server that has closed its connections asks whether it may end: not while an attempt is running.
+#[tokio::test]
+async fn a_shutdown_waits_for_attempts_that_nobody_waits_for() {
+    let engine = start(shaky(), Options::default()).await;
+    let route = ietf();
+    assert!(engine.drain(SOON).await, "nothing is running");
+    let holder = held(&engine, &route, "k").await;
+    assert!(!engine.drain(std::time::Duration::ZERO).await, "somebody holds a lease");
+    let drained = tokio::spawn({
+        let engine = engine.clone();
+        async move { engine.drain(SOON).await }
+    });
+    done(holder, complete("once")).await;
+    assert!(drained.await.unwrap());
+    assert_eq!(state(&engine, id(&route, "k")).await, StateKind::Completed);
 }

@@ -224,3 +224,14 @@ async fn without_a_reserve_no_job_runs() {
     assert!(matches!(refused, Err(OnceError::Unavailable(_))), "{refused:?}");
     assert!(says(&engine, "k", Ok("sent")).await.is_ok());
 }
+
+/// Nobody would run it later, and there is nothing to resume from: better refused than stuck.
+#[tokio::test]
+async fn a_policy_that_no_job_can_keep_is_refused() {
+    let engine = start(MemoryStore::new(), Options::default()).await;
+    for profile in [Profile::Accepted, Profile::Resume] {
+        let runner = engine.job("charge", profile.policy());
+        let refused = runner.once("acme", "key-of-sixteen-or-more", &1, || async { Ok(1_u32) }).await;
+        assert!(matches!(refused, Err(OnceError::Invalid(_))), "{profile}: {refused:?}");
+    }
+}

@@ -215,3 +215,20 @@ async fn a_duplicate_in_a_failed_commit_is_refused_too() {
     done(blocker, complete("as well")).await;
     replayed(&engine, &route, "k").await;
 }
+
+/// A store is away for so long that the clean-up waits its longest between two tries. When it is back, the key is free within two seconds.
+#[tokio::test]
+async fn a_key_is_free_within_two_seconds_of_the_stores_return() {
+    let store = shaky();
+    let engine = start(store.clone(), impatient()).await;
+    let route = ietf();
+    store.queue(Fault::CrashAfter);
+    engine.arrive(&route, request(&route, "k")).await.unwrap_err();
+    // 50, 100, 200, 400, 800 ms: the next pauses are as long as they get.
+    soon(store.until_applied(7)).await;
+    store.revive();
+    let back = std::time::Instant::now();
+    soon(engine.quiet()).await;
+    assert!(back.elapsed() < Duration::from_secs(2), "it took {:?}", back.elapsed());
+    assert_eq!(held(&engine, &route, "k").await.lease().attempt, 2);
+}

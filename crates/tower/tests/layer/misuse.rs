@@ -1,11 +1,14 @@
 //! One key for two requests, and two callers with one key.
 
+use axum::Router;
 use axum::extract::Request;
 use axum::response::IntoResponse as _;
+use axum::routing::post;
 use http::StatusCode;
 use oncegate_core::policy::Profile;
+use oncegate_engine::{Engine, Options};
 use oncegate_store::memory::MemoryStore;
-use oncegate_tower::Routes;
+use oncegate_tower::{Idempotency, Routes, scope};
 
 use crate::client::Call;
 use crate::stage::{Stage, gated, numbered, simple};
@@ -124,10 +127,34 @@ async fn under_lenient_misuse_replays_and_operations_are_apart() {
     let handler = move |_: Request| std::future::ready(answer());
     let routes = Routes::none().route("POST /payments", Profile::Lenient).unwrap();
     let routes = routes.route("POST /refunds/{id}", Profile::Lenient).unwrap();
-    let stage = Stage::with(MemoryStore::new(), oncegate_engine::Options::default(), routes, handler).await;
+    let stage = Stage::with(MemoryStore::new(), Options::default(), routes, handler).await;
     call().send(stage.addr).await.expect_first(200, "run 1");
     other().send(stage.addr).await.expect_replay(200, "run 1");
     Call::post("/refunds/7").key(KEY).send(stage.addr).await.expect_first(200, "run 2");
     Call::post("/refunds/7").key(KEY).send(stage.addr).await.expect_replay(200, "run 2");
     assert_eq!(stage.runs(), 2);
+}
+
+/// axum takes the prefix off before a nested router's own layers see the request: two services under two prefixes would see the same
+/// path, and take each other's requests for the same.
+#[tokio::test]
+async fn routers_that_are_nested_do_not_share_their_requests() {
+    let engine = Engine::start(MemoryStore::new(), Options::default()).await.unwrap();
+    let layer = || {
+        let routes = Routes::none().route("POST /charges/new", Profile::Ietf).unwrap();
+        let routes = routes.route("POST /refunds/new", Profile::Ietf).unwrap();
+        Idempotency::new(engine.clone(), scope::header("x-tenant"), routes)
+    };
+    let charges = Router::new().route("/new", post(async || "charged")).layer(layer());
+    let refunds = Router::new().route("/new", post(async || "refunded")).layer(layer());
+    let app = Router::new().nest("/charges", charges).nest("/refunds", refunds);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    let _server = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+
+    let call = |path| Call::post(path).key(KEY).json(r#"{"amount":100}"#);
+    call("/charges/new").send(addr).await.expect_first(200, "charged");
+    call("/refunds/new").send(addr).await.expect_problem(422, "key_reused");
+    let replay = call("/charges/new").send(addr).await;
+    assert_eq!((replay.status, &*replay.body), (200, &b"charged"[..]));
 }

@@ -1,0 +1,164 @@
+//! The mutants of a request's path: what the engine and the layer do beyond the rules.
+
+use super::list::Mutant;
+
+/// A mutant of the engine.
+const fn engine(name: &'static str, file: &'static str, rule: &'static str, without: &'static str) -> Mutant {
+    Mutant { name, package: "oncegate-engine", test: "engine", file, rule, without }
+}
+
+/// A mutant of the layer.
+const fn layer(name: &'static str, file: &'static str, rule: &'static str, without: &'static str) -> Mutant {
+    Mutant { name, package: "oncegate-tower", test: "layer", file, rule, without }
+}
+
+const ARRIVE: &str = "crates/engine/src/arrive.rs";
+const CACHE: &str = "crates/engine/src/cache.rs";
+const HELD: &str = "crates/engine/src/held.rs";
+const SETTLE: &str = "crates/engine/src/settle.rs";
+const WAIT: &str = "crates/engine/src/wait.rs";
+const WRITER: &str = "crates/engine/src/writer.rs";
+const BATCH: &str = "crates/engine/src/writer/batch.rs";
+
+/// Every one of them.
+pub(super) const MUTANTS: &[Mutant] = &[
+    engine(
+        "attack 02: the lease is not checked before the first byte",
+        HELD,
+        "        self.permit().check()?;\n        self.begun",
+        "        self.begun",
+    ),
+    engine(
+        "attack 02: an acknowledgement after the lease's end grants",
+        ARRIVE,
+        "Arrived::Execute(held) if held.permit().check().is_err() => {",
+        "Arrived::Execute(held) if false => {",
+    ),
+    engine(
+        "attack 10, 11: a reserve in doubt is not cleaned up",
+        ARRIVE,
+        "let Some(over) = self.may_land.take() else { return };",
+        "let Some(over) = self.may_land.take().filter(|_| false) else { return };",
+    ),
+    engine(
+        "a reserve in doubt is taken for one that failed",
+        ARRIVE,
+        "Err(error) if error.effect() == Effect::None => {",
+        "Err(error) if error.effect() == Effect::None || true => {\n                    doubted_since = None;",
+    ),
+    engine(
+        "attack 15: a cached answer is replayed up to its expiry",
+        CACHE,
+        "let guarded = Now { at: now.at, error: now.error * 2 };",
+        "let guarded = Now { at: now.at, error: now.error * 0 };",
+    ),
+    engine(
+        "attack 16: what was forgotten is put back into the cache",
+        CACHE,
+        "if *counter == epoch.value {",
+        "if *counter == epoch.value || true {",
+    ),
+    engine(
+        "attack 16: a cached answer has no age",
+        CACHE,
+        "if is_young && is_replayable(&entry.record, now) {",
+        "if (is_young || true) && is_replayable(&entry.record, now) {",
+    ),
+    engine(
+        "a dropped lease leaves its key stuck",
+        HELD,
+        "        self.engine.behind(async move {\n            drop(engine.settle_until_done(&event, record).await);\n        });",
+        "        drop((engine, event, record));",
+    ),
+    engine(
+        "whoever gives up the settling takes back what was said",
+        SETTLE,
+        "self.ending = Ending::Said(Arc::clone(&event));",
+        "",
+    ),
+    engine("nobody is woken when an answer is there", SETTLE, "self.0.waiters.wake(id);", ""),
+    engine(
+        "a waiter asks before it registers",
+        WAIT,
+        "            let waiter = self.0.waiters.register(asked.id);\n            let mut woken = std::pin::pin!(waiter.notify.notified());\n            woken.as_mut().enable();\n            let arrived = self.arrive_again(route, &asked).await?;",
+        "            let arrived = self.arrive_again(route, &asked).await?;\n            let waiter = self.0.waiters.register(asked.id);\n            let mut woken = std::pin::pin!(waiter.notify.notified());\n            woken.as_mut().enable();",
+    ),
+    engine(
+        "a clean-up comes back after an hour",
+        "crates/engine/src/clean_up.rs",
+        "const BACKOFF_MAX: Duration = Duration::from_secs(1);",
+        "const BACKOFF_MAX: Duration = Duration::from_secs(3600);",
+    ),
+    engine(
+        "a token is asked about twice",
+        ARRIVE,
+        "arrival.token = new_token()?;",
+        "let _ = (&arrival.token, new_token()?);",
+    ),
+    engine(
+        "work that nobody said begins is released when it is dropped",
+        HELD,
+        "        self.begun.get_or_insert_with(Instant::now);\n",
+        "",
+    ),
+    engine(
+        "a write that was given up is applied all the same",
+        WRITER,
+        "let is_taken_back = !self.claim.swap(true, Ordering::AcqRel);",
+        "let is_taken_back = !self.claim.load(Ordering::Acquire);",
+    ),
+    engine(
+        "a full queue refuses settlements",
+        WRITER,
+        "let room = Arc::clone(&self.room).acquire_many_owned(self.units(&write)).await.map_err(|_| Full)?;",
+        "let room = Arc::clone(&self.room).try_acquire_many_owned(self.units(&write)).map_err(|_| Full)?;",
+    ),
+    engine(
+        "a duplicate that follows an insert is granted too",
+        BATCH,
+        "(Outcome::Applied, Write::Insert(record)) => Outcome::Refused { current: Some(record) },",
+        "(Outcome::Applied, Write::Insert(_)) => Outcome::Applied,",
+    ),
+    layer(
+        "a client that hangs up cancels the execution",
+        "crates/tower/src/service.rs",
+        "let attempt = tokio::spawn(attempt(lease, inner, work).instrument(span));\n            Ok(attempt.await.unwrap_or_else(|_| answer::unknown_first(policy)))",
+        "Ok(attempt(lease, inner, work).instrument(span).await)",
+    ),
+    layer(
+        "nested routers take each other's requests for the same",
+        "crates/tower/src/fingerprint.rs",
+        "let address = route::address(&request.uri, &request.extensions);",
+        "let address = &request.uri;",
+    ),
+    layer(
+        "attack 12: a fenced holder sends its own bytes",
+        "crates/tower/src/settle.rs",
+        "Ok(Settled::Fenced(row)) => answer::from_row(row.as_deref(), &policy),",
+        "Ok(Settled::Fenced(Some(row))) => answer::own(ended, &row, &policy),\n        Ok(Settled::Fenced(row)) => answer::from_row(row.as_deref(), &policy),",
+    ),
+    layer(
+        "a panic is taken for a proof that nothing happened",
+        "crates/tower/src/execute.rs",
+        "ended.unwrap_or(Ended::Failed(Failure::Panic))",
+        "ended.unwrap_or(Ended::Failed(Failure::QueueFull))",
+    ),
+    layer(
+        "an answer that broke off is taken for whole",
+        "crates/tower/src/execute.rs",
+        "let Ok(frame) = frame else { return Ended::Failed(Failure::Truncated) };",
+        "let Ok(frame) = frame else { break };",
+    ),
+    layer(
+        "a refusal is not drained",
+        "crates/tower/src/read.rs",
+        "            if drained > DRAIN_BYTES_MAX {",
+        "            if drained < u64::MAX {",
+    ),
+    layer(
+        "cookies are replayed",
+        "crates/tower/src/headers.rs",
+        "(keeps_cookies || *name != header::SET_COOKIE)",
+        "(keeps_cookies || *name != header::COOKIE)",
+    ),
+];
