@@ -119,29 +119,41 @@ impl<S: Store> Engine<S> {
     ///
     /// Dropping the future is safe: what it may have reserved is cleaned up.
     pub async fn arrive(&self, route: &Route, arrival: Arrival) -> Result<Arrived<S>, Unavailable> {
-        self.arrive_again(route, &Asked::new(arrival)).await
+        self.look(route, &Asked::new(arrival), Look::First).await
     }
 
     /// The same for somebody who may ask more than once. Each time with a token of its own: what is cleaned up under one is never
     /// granted under it.
-    pub(crate) async fn arrive_again(&self, route: &Route, asked: &Asked) -> Result<Arrived<S>, Unavailable> {
-        if let Some(arrived) = self.by_cache(route, asked) {
+    pub(crate) async fn look(
+        &self,
+        route: &Route,
+        asked: &Asked,
+        look: Look,
+    ) -> Result<Arrived<S>, Unavailable> {
+        if let Some(arrived) = self.by_cache(route, asked, look) {
             return Ok(arrived);
         }
         let started = Instant::now();
         let event = asked.under_a_new_token()?;
-        let arrived = Reserve::new(self, route, &event, asked.id).by_store().await?;
+        let arrived = Reserve::new(self, route, &event, asked.id, look).by_store().await?;
         route.meters().arrive_s.record(started.elapsed());
         Ok(arrived)
     }
 
     /// The answer that the cache allows. The rules are the same; only the row comes from elsewhere.
-    pub(crate) fn by_cache(&self, route: &Route, asked: &Asked) -> Option<Arrived<S>> {
+    pub(crate) fn by_cache(&self, route: &Route, asked: &Asked, look: Look) -> Option<Arrived<S>> {
         let started = Instant::now();
-        let arrived = Reserve::new(self, route, &asked.event, asked.id).by_cache()?;
+        let arrived = Reserve::new(self, route, &asked.event, asked.id, look).by_cache()?;
         route.meters().arrive_s.record(started.elapsed());
         Some(arrived)
     }
+}
+
+/// How often a request has been asked about. A duplicate that waits is one duplicate, however often it looks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Look {
+    First,
+    Again,
 }
 
 /// A request, as it is asked about.
@@ -177,14 +189,15 @@ struct Reserve<'a, S: Store> {
     /// A write of ours that may be there, or may still land: the version that it was conditioned on.
     may_land: Option<Over>,
     in_flight: Option<InFlight>,
+    look: Look,
 }
 
 /// The version that a write was conditioned on; `None` for an insert.
 type Over = Option<Version>;
 
 impl<'a, S: Store> Reserve<'a, S> {
-    fn new(engine: &'a Engine<S>, route: &'a Route, event: &'a Event, id: RecordId) -> Self {
-        Self { engine, route, event, id, may_land: None, in_flight: None }
+    fn new(engine: &'a Engine<S>, route: &'a Route, event: &'a Event, id: RecordId, look: Look) -> Self {
+        Self { engine, route, event, id, may_land: None, in_flight: None, look }
     }
 
     fn by_cache(&mut self) -> Option<Arrived<S>> {
@@ -296,11 +309,15 @@ impl<'a, S: Store> Reserve<'a, S> {
     /// Counts, and hands out what was decided over `row`.
     fn decided(&mut self, step: Step, row: Option<&Record>) -> Arrived<S> {
         let meters = self.route.meters();
-        if step.notices.contains(&Notice::Misuse) {
+        let is_first = self.look == Look::First;
+        if is_first && step.notices.contains(&Notice::Misuse) {
             meters.key_misuse.increment(1);
         }
         let is_duplicate = !matches!(step.decision, Decision::Execute(_) | Decision::Accepted);
-        if is_duplicate && let Event::Arrive(arrival) = self.event {
+        if is_first
+            && is_duplicate
+            && let Event::Arrive(arrival) = self.event
+        {
             self.engine.0.duplicates.count(arrival.address.scope.tenant_str());
         }
         let next = match step.next {
@@ -327,11 +344,15 @@ impl<'a, S: Store> Reserve<'a, S> {
                 Arrived::Accepted(self.id)
             }
             Decision::Busy { until } => {
-                meters.in_progress.increment(1);
+                if is_first {
+                    meters.in_progress.increment(1);
+                }
                 Arrived::Busy { until }
             }
             Decision::Unsettled { since, parked } => {
-                meters.unknown.increment(1);
+                if is_first {
+                    meters.unknown.increment(1);
+                }
                 Arrived::Unsettled { since, parked }
             }
             Decision::Gone { status, .. } => Arrived::Gone { status },

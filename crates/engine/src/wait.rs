@@ -11,7 +11,7 @@ use oncegate_core::time::Timestamp;
 use oncegate_store::Store;
 use tokio::sync::Notify;
 
-use crate::arrive::{Arrived, Asked, Unavailable};
+use crate::arrive::{Arrived, Asked, Look, Unavailable};
 use crate::engine::Engine;
 use crate::route::Route;
 
@@ -27,14 +27,16 @@ impl<S: Store> Engine<S> {
         let started = Instant::now();
         let asked = Asked::new(arrival);
         // Most duplicates come when all is over: for them nothing is registered.
-        if let Some(arrived) = self.by_cache(route, &asked) {
+        if let Some(arrived) = self.by_cache(route, &asked, Look::First) {
             return Ok(arrived);
         }
+        let mut look = Look::First;
         loop {
             let waiter = self.0.waiters.register(asked.id);
             let mut woken = std::pin::pin!(waiter.notify.notified());
             woken.as_mut().enable();
-            let arrived = self.arrive_again(route, &asked).await?;
+            let arrived = self.look(route, &asked, look).await?;
+            look = Look::Again;
             let pause = match &arrived {
                 // A lapse notifies nobody: look when the lease ends.
                 Arrived::Busy { until } if waits_for_holder => self.time_to(*until),

@@ -223,3 +223,24 @@ async fn durations_and_batches_are_measured() {
         assert_eq!(counts.of(name), times, "{name}");
     }
 }
+
+/// A duplicate that waits looks again and again; it is one duplicate.
+#[tokio::test]
+async fn a_duplicate_that_waits_is_counted_once() {
+    let counts = Counts::start().await;
+    let options = Options { wait_poll: Duration::from_millis(1), ..Options::default() };
+    let store = shaky();
+    let engine = start(store.clone(), options).await;
+    let route = lenient();
+    let holder = held(&engine, &route, "k").await;
+    let waiting = tokio::spawn({
+        let (engine, route) = (engine.clone(), route.clone());
+        async move { engine.arrive_or_wait(&route, request(&route, "k")).await }
+    });
+    // Looks of the waiter; the first write was the holder's.
+    soon(store.until_applied(6)).await;
+    done(holder, complete("once")).await;
+    drop(soon(waiting).await.unwrap());
+    counts.are(&[(names::CREATED, 1), (names::IN_PROGRESS, 1), (names::REPLAY, 1)]);
+    assert_eq!(counts.of(names::DUPLICATES), 1);
+}

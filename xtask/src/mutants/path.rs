@@ -80,8 +80,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     engine(
         "a waiter asks before it registers",
         WAIT,
-        "            let waiter = self.0.waiters.register(asked.id);\n            let mut woken = std::pin::pin!(waiter.notify.notified());\n            woken.as_mut().enable();\n            let arrived = self.arrive_again(route, &asked).await?;",
-        "            let arrived = self.arrive_again(route, &asked).await?;\n            let waiter = self.0.waiters.register(asked.id);\n            let mut woken = std::pin::pin!(waiter.notify.notified());\n            woken.as_mut().enable();",
+        "            let waiter = self.0.waiters.register(asked.id);\n            let mut woken = std::pin::pin!(waiter.notify.notified());\n            woken.as_mut().enable();\n            let arrived = self.look(route, &asked, look).await?;",
+        "            let arrived = self.look(route, &asked, look).await?;\n            let waiter = self.0.waiters.register(asked.id);\n            let mut woken = std::pin::pin!(waiter.notify.notified());\n            woken.as_mut().enable();",
     ),
     engine(
         "a clean-up comes back after an hour",
