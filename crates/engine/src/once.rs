@@ -205,8 +205,8 @@ where
     let job = std::panic::AssertUnwindSafe(async { job().await });
     let ended = held.run(job.catch_unwind()).await;
     let ended = ended.unwrap_or_else(|_| Err(JobError::unknown("the job panicked")));
-    let patience = held.policy().patience;
-    let (settlement, result) = match ended.and_then(|value| Ok((answer_of(&value)?, value))) {
+    let (patience, bytes_max) = (held.policy().patience, held.policy().answer_bytes_max);
+    let (settlement, result) = match ended.and_then(|value| Ok((answer_of(&value, bytes_max)?, value))) {
         Ok((answer, value)) => (Settlement::Complete(answer.into()), Ok(Once { value, replayed: false })),
         Err(JobError { reason, had_no_effect: true }) => {
             let error = OnceError::NotExecuted(reason.detail().into());
@@ -235,8 +235,11 @@ fn from_row<T: DeserializeOwned>(row: Option<&Record>) -> Result<Once<T>, OnceEr
 }
 
 /// A value that cannot be written down was produced all the same: that is doubt.
-fn answer_of<T: Serialize>(value: &T) -> Result<Answer, JobError> {
+fn answer_of<T: Serialize>(value: &T, bytes_max: u64) -> Result<Answer, JobError> {
     let body = serde_json::to_vec(value)?;
+    if body.len() as u64 > bytes_max {
+        return Ok(Answer::NotKept { status: 200, location: None });
+    }
     let headers = vec![("content-type".to_owned(), b"application/json".to_vec())];
     Ok(Answer::Kept(Response { status: 200, headers, body }))
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use oncegate_core::policy::Profile;
+use oncegate_core::policy::{Policy, Profile};
 use oncegate_engine::{Engine, JobError, Once, OnceError, Options};
 use oncegate_store::Store;
 use oncegate_store::faulty::Fault;
@@ -234,4 +234,16 @@ async fn a_policy_that_no_job_can_keep_is_refused() {
         let refused = runner.once("acme", "key-of-sixteen-or-more", &1, || async { Ok(1_u32) }).await;
         assert!(matches!(refused, Err(OnceError::Invalid(_))), "{profile}: {refused:?}");
     }
+}
+
+/// The first caller has its value; who asks again is told that it was too large, and nothing runs.
+#[tokio::test]
+async fn a_value_that_is_too_large_is_not_kept_and_not_run_again() {
+    let engine = start(MemoryStore::new(), Options::default()).await;
+    let policy = Policy { answer_bytes_max: 10, ..Profile::Ietf.policy() };
+    let runner = engine.job("report", policy);
+    let report = || async { Ok("a report of many words".to_owned()) };
+    assert_eq!(runner.once("acme", "k", &1, report).await.unwrap().value, "a report of many words");
+    let again = runner.once("acme", "k", &1, || async { Ok(String::new()) }).await;
+    assert!(matches!(&again, Err(OnceError::Invalid(words)) if words.contains("too large")), "{again:?}");
 }
