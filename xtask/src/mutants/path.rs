@@ -84,6 +84,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "            let arrived = self.look(route, &asked, look).await?;\n            let waiter = self.0.waiters.register(asked.id);\n            let mut woken = std::pin::pin!(waiter.notify.notified());\n            woken.as_mut().enable();",
     ),
     engine(
+        "a store that hangs never opens the breaker",
+        WRITER,
+        "        breaker.failed();\n        metrics::counter!",
+        "        let _ = breaker;\n        metrics::counter!",
+    ),
+    engine(
         "a clean-up comes back after an hour",
         "crates/engine/src/clean_up.rs",
         "const BACKOFF_MAX: Duration = Duration::from_secs(1);",

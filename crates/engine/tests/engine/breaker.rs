@@ -117,3 +117,31 @@ async fn settlements_are_not_held_back_and_their_success_closes_it() {
     done(holder, complete("paid")).await;
     completed(&engine, &route, "n", "paid").await;
 }
+
+/// A store that hangs fails nobody by itself: those who give up waiting for it are its failures.
+#[tokio::test]
+async fn a_store_that_hangs_is_left_alone_too() {
+    let store = shaky();
+    let store_timeout = Duration::from_millis(20);
+    let (breaker_failures, breaker_pause) = (FAILURES, HOUR);
+    let options = Options {
+        breaker_failures,
+        breaker_pause,
+        store_timeout,
+        doubt_patience: Duration::ZERO,
+        ..Options::default()
+    };
+    let engine = start(store.clone(), options).await;
+    let route = ietf();
+    store.queue(Fault::Delayed);
+    for n in 0..FAILURES {
+        let refused = engine.arrive(&route, request(&route, &format!("hanging-{n}"))).await;
+        assert!(matches!(refused, Err(Unavailable::Store { .. })), "{refused:?}");
+    }
+    // Refused at once: it does not even wait.
+    let mut next = Box::pin(engine.arrive(&route, request(&route, "next")));
+    assert!(matches!(poll_once(&mut next).await, Some(Err(Unavailable::Store { .. }))));
+    drop(next);
+    store.let_go();
+    soon(engine.quiet()).await;
+}
