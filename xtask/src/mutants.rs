@@ -100,13 +100,20 @@ impl Copy {
     /// Whether the tests notice: one fails, or never ends. A mutant that does not compile was noticed by nobody, so that is an error.
     fn tests_fail(&self, mutant: Option<&Mutant>, package: &str, test: &str) -> Result<bool> {
         let target = ["--package", package, "--test", test];
-        if !self.cargo("0", &["test", "--no-run"], &target)? {
+        if !self.cargo("0", &["test", "--no-run", "--quiet"], &target)? {
             return Err(mutant.map_or_else(
                 || format!("the tests of {package} do not compile; mend that first"),
                 |mutant| format!("{}: the mutant does not compile", mutant.name),
             ));
         }
-        Ok(!self.cargo(TIMEOUT_S, &["test"], &target)?)
+        // The first failure is enough, and nextest stops there; a test that waits in vain takes its time.
+        let nextest = crate::cargo().args(["nextest", "--version"]).output();
+        let run: &[&str] = if nextest.is_ok_and(|out| out.status.success()) {
+            &["nextest", "run", "--cargo-quiet", "--fail-fast"]
+        } else {
+            &["test", "--quiet"]
+        };
+        Ok(!self.cargo(TIMEOUT_S, run, &target)?)
     }
 
     fn cargo(&self, timeout_s: &str, command: &[&str], target: &[&str]) -> Result<bool> {
@@ -115,7 +122,6 @@ impl Copy {
             .arg(timeout_s)
             .arg(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
             .args(command)
-            .arg("--quiet")
             .args(target)
             .current_dir(&self.0)
             .env("CARGO_TARGET_DIR", root().join("target/mutants/build"))

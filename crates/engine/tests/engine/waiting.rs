@@ -23,7 +23,7 @@ fn woken_only() -> Options {
 async fn a_settlement_between_the_look_and_the_wait_wakes_the_waiter() {
     let store = shaky();
     let engine = start(store.clone(), woken_only()).await;
-    let route = lenient();
+    let route = lenient_but(|policy| policy.wait_limit = HOUR);
     let holder = held(&engine, &route, "k").await;
     store.queue(Fault::Delayed);
     let mut waiter = Box::pin(engine.arrive_or_wait(&route, request(&route, "k")));
