@@ -114,12 +114,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "let is_taken_back = !self.claim.load(Ordering::Acquire);",
     ),
     engine(
-        "a full queue refuses settlements",
-        WRITER,
-        "let room = Arc::clone(&self.room).acquire_many_owned(self.units(&write)).await.map_err(|_| Full)?;",
-        "let room = Arc::clone(&self.room).try_acquire_many_owned(self.units(&write)).map_err(|_| Full)?;",
-    ),
-    engine(
         "a duplicate that follows an insert is granted too",
         BATCH,
         "(Outcome::Applied, Write::Insert(record)) => Outcome::Refused { current: Some(record) },",

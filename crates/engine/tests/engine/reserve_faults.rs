@@ -224,8 +224,8 @@ async fn a_key_is_free_within_two_seconds_of_the_stores_return() {
     let route = ietf();
     store.queue(Fault::CrashAfter);
     engine.arrive(&route, request(&route, "k")).await.unwrap_err();
-    // 50, 100, 200, 400, 800 ms: the next pauses are as long as they get.
-    soon(store.until_applied(7)).await;
+    // 50, 100, 200, 400, 800, 1,000 ms: the next pauses are as long as they get.
+    soon(store.until_applied(8)).await;
     store.revive();
     let back = std::time::Instant::now();
     soon(engine.quiet()).await;
