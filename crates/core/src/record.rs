@@ -13,6 +13,7 @@ use crate::response::Answer;
 use crate::scope::{Address, Operation};
 use crate::time::{Now, Timestamp};
 
+pub mod codec;
 mod parts;
 
 pub use parts::{Evidence, RecoveryPoint, StoredRequest};

@@ -1,10 +1,13 @@
 //! One type for all stores, so that a service can choose by its configuration.
 
+use std::sync::Arc;
+
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::Record;
 use oncegate_core::time::Timestamp;
 use oncegate_store::clock::Clock;
 use oncegate_store::memory::MemoryStore;
+use oncegate_store::signals::Signals;
 use oncegate_store::{Capability, Counts, Cursor, Due, Filter, Outcome, Page, Result, Scan, Store, Write};
 #[cfg(feature = "sqlite")]
 use oncegate_store_sql::SqliteStore;
@@ -61,5 +64,9 @@ impl Store for AnyStore {
 
     fn local_clock(&self) -> Option<Clock> {
         on_any!(self, store => store.local_clock())
+    }
+
+    fn signals(&self) -> Option<Arc<dyn Signals>> {
+        on_any!(self, store => store.signals())
     }
 }

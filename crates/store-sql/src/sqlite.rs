@@ -8,12 +8,14 @@
 //! joining a caller's transaction (later, over [`statements::apply_in`]).
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::Record;
 use oncegate_core::time::Timestamp;
 use oncegate_store::clock::Clock;
+use oncegate_store::signals::Signals;
 use oncegate_store::{
     Capability, Counts, Cursor, Due, Durability, Effect, Filter, Outcome, Page, Result, Scan, Sharing, Store,
     Write, Writing,
@@ -148,5 +150,9 @@ impl Store for SqliteStore {
 
     fn local_clock(&self) -> Option<Clock> {
         Some(self.clock.clone())
+    }
+
+    fn signals(&self) -> Option<Arc<dyn Signals>> {
+        None
     }
 }

@@ -14,6 +14,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::clock::Clock;
 use crate::error::{Effect, Kind, StoreError};
 use crate::query::{Counts, Cursor, Due, Filter, Page, Scan};
+use crate::signals::Signals;
 use crate::write::{Outcome, Write};
 use crate::{Capability, Result, Store};
 
@@ -240,5 +241,9 @@ impl<S: Store> Store for Faulty<S> {
 
     fn local_clock(&self) -> Option<Clock> {
         self.inner.local_clock()
+    }
+
+    fn signals(&self) -> Option<Arc<dyn Signals>> {
+        self.inner.signals()
     }
 }

@@ -5,8 +5,6 @@
 //! - **Joining a caller's transaction** (atomic handlers): a store's statements are free functions over an open
 //!   transaction, and [`Store::apply`] is one caller of them (see `apply_in` of the SQLite store). A store that can join
 //!   will say so in [`Capability`] and implement a trait of its own, `Join`, beside [`Store`]; `Store` does not change.
-//! - **A wake-up and invalidation channel between nodes**: a second trait beside [`Store`] too, because it carries no
-//!   promise: waiters must be right with polling alone. A store that has one will say so in [`Capability`].
 
 pub mod clock;
 pub mod drive;
@@ -14,15 +12,19 @@ pub mod error;
 pub mod faulty;
 pub mod memory;
 pub mod query;
+pub mod shared_cache;
+pub mod signals;
 pub mod write;
 
 use std::future::Future;
+use std::sync::Arc;
 
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::Record;
 use oncegate_core::time::Timestamp;
 
 use clock::Clock;
+use signals::Signals;
 
 pub use error::{Effect, Kind, StoreError};
 pub use query::{Counts, Cursor, Due, Filter, Page, Scan};
@@ -101,6 +103,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// That clock itself, where it is in this process: then it is read, and not sampled.
     fn local_clock(&self) -> Option<Clock>;
+
+    /// A channel to the other nodes that share the rows, where there is one. It carries hints: waiters are right without it.
+    fn signals(&self) -> Option<Arc<dyn Signals>>;
 }
 
 /// What a store can do beyond the contract.

@@ -13,6 +13,7 @@ use oncegate_core::time::Timestamp;
 use crate::clock::Clock;
 use crate::error::{Effect, Kind, StoreError};
 use crate::query::{Counts, Cursor, Due, Filter, Page, Scan};
+use crate::signals::Signals;
 use crate::write::{Outcome, Write};
 use crate::{Capability, Durability, Result, Sharing, Store, Writing};
 
@@ -194,5 +195,9 @@ impl Store for MemoryStore {
 
     fn local_clock(&self) -> Option<Clock> {
         Some(self.clock.clone())
+    }
+
+    fn signals(&self) -> Option<Arc<dyn Signals>> {
+        None
     }
 }

@@ -1,0 +1,301 @@
+//! A record as bytes, for stores that do not give every field a column of its own.
+//!
+//! The *row* is all that the rules read and nobody searches by; scope, key, operation and the answer stay outside of it, where
+//! a store may keep them as columns. A whole record is those four and its row, in one frame.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{
+    AfterRetention, CrashPolicy, Doubt, Evidence, Execution, GoneStatus, Grant, Reason, Record,
+    RecoveryPoint, RetentionFrom, State, StateKind, StoredRequest, Terms,
+};
+use crate::codec::{Decoder, Encoder, Malformed};
+use crate::fingerprint::Fingerprint;
+use crate::identity::{Fence, RecordId, Token, Version};
+use crate::key::Key;
+use crate::response::Answer;
+use crate::scope::{Address, Operation, Scope};
+use crate::time::{Timestamp, micros};
+
+const ROW_SCHEMA: u8 = 1;
+const RECORD_SCHEMA: u8 = 1;
+/// What most rows take.
+const ROW_BYTES: usize = 192;
+
+impl Record {
+    /// All of it.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Encoder::with_capacity(2 * ROW_BYTES);
+        out.u8(RECORD_SCHEMA);
+        out.text(self.address.scope.as_str());
+        out.text(self.address.key.as_str());
+        out.text(self.operation.as_str());
+        out.bytes(&self.encode_row());
+        out.optional(self.encode_answer().as_deref());
+        out.finish()
+    }
+
+    /// Reads back what [`Record::encode`] wrote.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut input = Decoder::new(bytes, "record");
+        if input.u8()? != RECORD_SCHEMA {
+            return Err(input.malformed());
+        }
+        let (scope, key, operation) = (input.text()?, input.text()?, input.text()?);
+        let (row, answer) = (input.bytes()?, input.optional()?);
+        input.finish()?;
+        Self::decode_row(Texts { scope, key, operation }, row, answer)
+    }
+
+    /// The answer's bytes, if it has one.
+    #[must_use]
+    pub fn encode_answer(&self) -> Option<Vec<u8>> {
+        match &self.state {
+            State::Completed(answer) => Some(answer.encode()),
+            _ => None,
+        }
+    }
+
+    /// All but scope, key, operation and answer.
+    #[must_use]
+    pub fn encode_row(&self) -> Vec<u8> {
+        let mut out = Encoder::with_capacity(ROW_BYTES);
+        out.u8(ROW_SCHEMA);
+        out.u8(state_number(self.state.kind()));
+        out.i64(self.version.as_raw());
+        out.i64(self.fence.as_raw());
+        token(&mut out, self.life);
+        out.u8(self.fingerprint.version());
+        self.fingerprint.digest().iter().for_each(|byte| out.u8(*byte));
+        terms(&mut out, &self.terms);
+        out.u8(u8::from(self.execution == Execution::Deferred));
+        out.u32(self.attempts);
+        out.u8(u8::from(self.unaccounted));
+        out.i64(self.created_at.as_micros());
+        moment(&mut out, self.last_run_at);
+        moment(&mut out, self.settled_at);
+        moment(&mut out, self.expires_at);
+        if let Some(grant) = &self.grant {
+            out.u8(1);
+            token(&mut out, grant.token);
+            out.i64(grant.lease_until.as_micros());
+            out.i64(grant.attempt_deadline.as_micros());
+        } else {
+            out.u8(0);
+        }
+        match &self.state {
+            State::Pending { run_after } => out.i64(run_after.as_micros()),
+            State::Unknown(doubt) => {
+                out.i64(doubt.since.as_micros());
+                out.i64(doubt.reconcile_after.as_micros());
+                out.u32(doubt.tries);
+                out.u8(u8::from(doubt.parked));
+            }
+            State::InProgress | State::Completed(_) | State::FailedRetryable | State::Expired => {}
+        }
+        out.optional(self.last_error.as_ref().map(Reason::to_string).as_deref().map(str::as_bytes));
+        out.optional(self.provider_reference.as_deref().map(str::as_bytes));
+        out.optional(self.evidence.as_ref().map(Evidence::encode).as_deref());
+        out.optional(self.recovery.as_ref().map(RecoveryPoint::encode).as_deref());
+        out.optional(self.request.as_ref().map(StoredRequest::encode).as_deref());
+        out.finish()
+    }
+
+    /// Reads back what [`Record::encode_row`] and [`Record::encode_answer`] wrote.
+    pub fn decode_row(texts: Texts<'_>, row: &[u8], answer: Option<&[u8]>) -> Result<Self, Malformed> {
+        let mut input = Decoder::new(row, "record");
+        let malformed = input.malformed();
+        if input.u8()? != ROW_SCHEMA {
+            return Err(malformed);
+        }
+        let address = Address {
+            scope: Scope::from_stored(texts.scope).map_err(|_| malformed)?,
+            key: Key::from_text(texts.key).map_err(|_| malformed)?,
+        };
+        let operation = Operation::new(texts.operation).map_err(|_| malformed)?;
+        let kind = state_kind(input.u8()?).ok_or(malformed)?;
+        let version = Version::from_raw(input.i64()?);
+        let fence = Fence::from_raw(input.i64()?);
+        let life = Token::from_bytes(array(&mut input)?);
+        let fingerprint = Fingerprint::from_parts(input.u8()?, array(&mut input)?);
+        let terms = read_terms(&mut input)?;
+        let execution = if flag(&mut input)? { Execution::Deferred } else { Execution::Inline };
+        let attempts = input.u32()?;
+        let unaccounted = flag(&mut input)?;
+        let created_at = Timestamp::from_micros(input.i64()?);
+        let last_run_at = read_moment(&mut input)?;
+        let settled_at = read_moment(&mut input)?;
+        let expires_at = read_moment(&mut input)?;
+        let grant = if flag(&mut input)? {
+            Some(Grant {
+                token: Token::from_bytes(array(&mut input)?),
+                lease_until: Timestamp::from_micros(input.i64()?),
+                attempt_deadline: Timestamp::from_micros(input.i64()?),
+            })
+        } else {
+            None
+        };
+        let state = match kind {
+            StateKind::Pending => State::Pending { run_after: Timestamp::from_micros(input.i64()?) },
+            StateKind::InProgress => State::InProgress,
+            StateKind::Completed => State::Completed(Arc::new(Answer::decode(answer.ok_or(malformed)?)?)),
+            StateKind::FailedRetryable => State::FailedRetryable,
+            StateKind::Unknown => State::Unknown(Doubt {
+                since: Timestamp::from_micros(input.i64()?),
+                reconcile_after: Timestamp::from_micros(input.i64()?),
+                tries: input.u32()?,
+                parked: flag(&mut input)?,
+            }),
+            StateKind::Expired => State::Expired,
+        };
+        let last_error = text(input.optional()?, malformed)?.map(Reason::from_stored);
+        let provider_reference = text(input.optional()?, malformed)?.map(Box::from);
+        let evidence = input.optional()?.map(Evidence::decode).transpose()?;
+        let recovery = input.optional()?.map(RecoveryPoint::decode).transpose()?;
+        let request = input.optional()?.map(StoredRequest::decode).transpose()?;
+        input.finish()?;
+        Ok(Self {
+            id: RecordId::of(&address),
+            address,
+            life,
+            operation,
+            fingerprint,
+            terms,
+            execution,
+            state,
+            version,
+            fence,
+            grant,
+            attempts,
+            unaccounted,
+            last_error,
+            evidence,
+            provider_reference,
+            recovery,
+            request,
+            created_at,
+            last_run_at,
+            settled_at,
+            expires_at,
+        })
+    }
+}
+
+/// The texts that a store keeps beside the row, to search by.
+#[derive(Clone, Copy, Debug)]
+pub struct Texts<'a> {
+    /// The scope, as stored.
+    pub scope: &'a str,
+    /// The key.
+    pub key: &'a str,
+    /// The operation.
+    pub operation: &'a str,
+}
+
+/// The number of a state, in rows and indexes.
+#[must_use]
+pub const fn state_number(state: StateKind) -> u8 {
+    match state {
+        StateKind::Pending => 0,
+        StateKind::InProgress => 1,
+        StateKind::Completed => 2,
+        StateKind::FailedRetryable => 3,
+        StateKind::Unknown => 4,
+        StateKind::Expired => 5,
+    }
+}
+
+/// The state with this number.
+#[must_use]
+pub fn state_kind(number: u8) -> Option<StateKind> {
+    StateKind::ALL.into_iter().find(|state| state_number(*state) == number)
+}
+
+const CRASH: [CrashPolicy; 3] = [CrashPolicy::Reconcile, CrashPolicy::Resume, CrashPolicy::Restart];
+
+const fn crash_number(crash: CrashPolicy) -> u8 {
+    match crash {
+        CrashPolicy::Reconcile => 0,
+        CrashPolicy::Resume => 1,
+        CrashPolicy::Restart => 2,
+    }
+}
+
+fn terms(out: &mut Encoder, terms: &Terms) {
+    out.u8(crash_number(terms.crash));
+    out.i64(micros(terms.retention));
+    out.u8(u8::from(terms.retention_from == RetentionFrom::Creation));
+    match terms.after_retention {
+        AfterRetention::Fresh => out.u16(0),
+        AfterRetention::Gone { status, tombstone } => {
+            out.u16(status.code());
+            out.i64(micros(tombstone));
+        }
+    }
+    if let Some(horizon) = terms.horizon {
+        out.u8(1);
+        out.i64(micros(horizon));
+    } else {
+        out.u8(0);
+    }
+}
+
+fn read_terms(input: &mut Decoder<'_>) -> Result<Terms, Malformed> {
+    let crash = input.u8()?;
+    let crash = CRASH.into_iter().find(|policy| crash_number(*policy) == crash).ok_or(input.malformed())?;
+    let retention = span(input)?;
+    let retention_from = if flag(input)? { RetentionFrom::Creation } else { RetentionFrom::Settlement };
+    let after_retention = match input.u16()? {
+        0 => AfterRetention::Fresh,
+        410 => AfterRetention::Gone { status: GoneStatus::Gone, tombstone: span(input)? },
+        404 => AfterRetention::Gone { status: GoneStatus::NotFound, tombstone: span(input)? },
+        _ => return Err(input.malformed()),
+    };
+    let horizon = if flag(input)? { Some(span(input)?) } else { None };
+    Ok(Terms { crash, retention, retention_from, after_retention, horizon })
+}
+
+fn token(out: &mut Encoder, token: Token) {
+    token.as_bytes().iter().for_each(|byte| out.u8(*byte));
+}
+
+fn array<const N: usize>(input: &mut Decoder<'_>) -> Result<[u8; N], Malformed> {
+    let mut bytes = [0; N];
+    for byte in &mut bytes {
+        *byte = input.u8()?;
+    }
+    Ok(bytes)
+}
+
+fn moment(out: &mut Encoder, at: Option<Timestamp>) {
+    match at {
+        None => out.u8(0),
+        Some(at) => {
+            out.u8(1);
+            out.i64(at.as_micros());
+        }
+    }
+}
+
+fn read_moment(input: &mut Decoder<'_>) -> Result<Option<Timestamp>, Malformed> {
+    Ok(if flag(input)? { Some(Timestamp::from_micros(input.i64()?)) } else { None })
+}
+
+fn flag(input: &mut Decoder<'_>) -> Result<bool, Malformed> {
+    match input.u8()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(input.malformed()),
+    }
+}
+
+fn span(input: &mut Decoder<'_>) -> Result<Duration, Malformed> {
+    let micros = u64::try_from(input.i64()?).map_err(|_| input.malformed())?;
+    Ok(Duration::from_micros(micros))
+}
+
+fn text(bytes: Option<&[u8]>, malformed: Malformed) -> Result<Option<&str>, Malformed> {
+    bytes.map(std::str::from_utf8).transpose().map_err(|_| malformed)
+}
