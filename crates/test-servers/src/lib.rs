@@ -1,0 +1,21 @@
+#![doc = include_str!("../README.md")]
+// Test support speaks by panicking, as tests do.
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a server that cannot be had must fail the test; each message says what to do"
+)]
+#![expect(clippy::missing_panics_doc, reason = "everything here panics when the machine does not play along")]
+
+mod certificate;
+mod place;
+mod postgres;
+mod process;
+pub mod programs;
+mod redis;
+pub mod shared;
+
+pub use place::{DIRECTORY, end_leftovers};
+pub use postgres::{Postgres, Replication};
+pub use process::wait_until;
+pub use redis::Redis;
