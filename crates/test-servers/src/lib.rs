@@ -8,14 +8,18 @@
 #![expect(clippy::missing_panics_doc, reason = "everything here panics when the machine does not play along")]
 
 mod certificate;
+mod pgbouncer;
 mod place;
 mod postgres;
 mod process;
 pub mod programs;
+mod proxy;
 mod redis;
 pub mod shared;
 
-pub use place::{DIRECTORY, end_leftovers};
+pub use pgbouncer::PgBouncer;
+pub use place::{DIRECTORY, choose_directory, end_leftovers};
 pub use postgres::{Postgres, Replication};
 pub use process::wait_until;
+pub use proxy::{Cut, TcpProxy};
 pub use redis::Redis;

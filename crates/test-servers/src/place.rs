@@ -8,19 +8,28 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 use std::time::SystemTime;
 
 use rustix::process::{Pid, getuid};
 use tempfile::TempDir;
 
-use crate::process;
+use crate::{postgres, process};
 
 /// Names the directory under which all servers keep their data; without it, the system's temporary directory.
 pub const DIRECTORY: &str = "ONCEGATE_TEST_DIR";
 
+static CHOSEN: OnceLock<PathBuf> = OnceLock::new();
+
+/// Makes this the directory of this process, whatever [`DIRECTORY`] says: for whoever starts a test run. Works once.
+pub fn choose_directory(path: &Path) {
+    CHOSEN.set(path.to_path_buf()).expect("the directory is chosen once");
+}
+
 /// The directory of a test run, if there is one.
 pub(crate) fn of_this_run() -> Option<PathBuf> {
-    std::env::var_os(DIRECTORY).filter(|value| !value.is_empty()).map(PathBuf::from)
+    let named = || std::env::var_os(DIRECTORY).filter(|value| !value.is_empty()).map(PathBuf::from);
+    CHOSEN.get().cloned().or_else(named)
 }
 
 /// An empty directory, which its owner may use and which is gone when dropped.
@@ -42,12 +51,15 @@ pub fn end_leftovers(root: &Path) {
     let files =
         entries(root).filter(|path| path.is_dir()).flat_map(|path| entries(&path).collect::<Vec<_>>());
     for file in files.filter(|path| path.extension().is_some_and(|extension| extension == "pid")) {
+        let Some(own) = file.parent() else { continue };
         let pid = fs::read_to_string(&file).ok().and_then(|text| text.trim().parse().ok());
-        let Some(pid) = pid.and_then(Pid::from_raw) else { continue };
-        let works_in = fs::read_link(format!("/proc/{}/cwd", pid.as_raw_nonzero())).unwrap_or_default();
-        if file.parent().is_some_and(|own| works_in.starts_with(own)) {
-            process::kill_family(pid);
+        if let Some(pid) = pid.and_then(Pid::from_raw) {
+            let works_in = fs::read_link(format!("/proc/{}/cwd", pid.as_raw_nonzero())).unwrap_or_default();
+            if works_in.starts_with(own) {
+                process::kill_family(pid);
+            }
         }
+        postgres::free_memory(&own.join("data"));
     }
 }
 
@@ -141,4 +153,11 @@ impl Port {
 /// Whether a log says that a server did not start because somebody else has its port.
 pub(crate) fn is_about_the_port(log: &str) -> bool {
     log.contains("Address already in use")
+}
+
+/// `host:port` of a URL.
+pub(crate) fn authority(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let rest = rest.split(['/', '?']).next().unwrap_or(rest);
+    rest.rsplit_once('@').map_or(rest, |(_, host)| host)
 }

@@ -19,6 +19,7 @@ use crate::programs;
 mod cluster;
 mod standby;
 
+pub(crate) use cluster::free_memory;
 pub use standby::Replication;
 
 /// The superuser, whom everybody on this machine is trusted to be.
@@ -171,7 +172,7 @@ impl Drop for Postgres {
         if let Some(mut process) = self.process.take() {
             process.end_politely(Signal::QUIT);
         }
-        cluster::free_memory(&self.data());
+        free_memory(&self.data());
     }
 }
 

@@ -55,7 +55,7 @@ pub(super) fn run_to_end(command: &mut Command) {
 }
 
 /// Frees the System V memory of a server that was killed and not started again. The kernel would keep it for ever.
-pub(super) fn free_memory(data: &Path) {
+pub(crate) fn free_memory(data: &Path) {
     // The seventh line is `key id`. A server that stopped by itself has removed the file.
     let file = fs::read_to_string(data.join("postmaster.pid")).unwrap_or_default();
     let id = file.lines().nth(6).and_then(|line| line.split_whitespace().nth(1));
