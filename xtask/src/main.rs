@@ -4,6 +4,8 @@
 
 mod bench;
 mod mutants;
+mod programs;
+mod servers;
 mod test;
 
 use std::path::{Path, PathBuf};

@@ -1,6 +1,7 @@
 //! All tests, on a machine with only Rust and a C compiler.
 
-use crate::{Result, cargo, must};
+use crate::servers::Servers;
+use crate::{Result, cargo, programs};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -10,17 +11,19 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    // SQLite is compiled in, so nothing else has to be installed or started yet.
+    programs::provide()?;
+    // Dropped, it stops what was started: also after a failure.
+    let servers = Servers::start()?;
     // The examples in the documentation come first, so that the runner's summary is the last word.
-    must(cargo().args(["test", "--workspace", "--locked", "--doc", "--quiet"]))?;
+    servers.must(cargo().args(["test", "--workspace", "--locked", "--doc", "--quiet"]))?;
     let has_nextest = cargo().args(["nextest", "--version"]).output().is_ok_and(|out| out.status.success());
     if has_nextest {
-        return must(
+        return servers.must(
             cargo().args(["nextest", "run", "--workspace", "--locked", "--no-fail-fast"]).args(&args.rest),
         );
     }
     eprintln!("cargo-nextest is not installed; using `cargo test`, which takes longer");
-    must(
+    servers.must(
         cargo().args(["test", "--workspace", "--locked", "--no-fail-fast", "--all-targets"]).args(&args.rest),
     )
 }
