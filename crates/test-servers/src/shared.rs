@@ -28,3 +28,14 @@ fn url(variable: &str, server: &str) -> String {
         )
     })
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    #[should_panic(
+        expected = "ONCEGATE_TEST_NOWHERE_URL does not say where one is. `cargo xtask test` starts one"
+    )]
+    fn a_missing_server_fails_the_test_and_says_what_to_do() {
+        let _url = super::url("ONCEGATE_TEST_NOWHERE_URL", "Nowhere");
+    }
+}
