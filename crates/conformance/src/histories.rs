@@ -156,7 +156,8 @@ impl<H: Harness> StateMachineTest for History<H> {
     type Reference = Generator;
 
     fn init_test(_: &Guess) -> Running<H> {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime starts");
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
         let harness = H::start();
         let store = Faulty::new(runtime.block_on(harness.open()));
         Running { runtime, harness, store, truth: Model::default(), in_doubt: Vec::new() }

@@ -33,8 +33,11 @@ pub trait Harness: Sized + Send + Sync + 'static {
 
 /// Runs one case of the suite in a runtime of its own.
 pub fn run<H: Harness, F: Future<Output = ()>>(case: impl FnOnce(H) -> F) {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(4).build().expect("a runtime starts");
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(4)
+        .enable_all()
+        .build()
+        .expect("a runtime starts");
     runtime.block_on(case(H::start()));
 }
 

@@ -1,0 +1,219 @@
+//! The store for many nodes: one PostgreSQL database, one schema in it.
+//!
+//! **Invariant:** a key is admitted by the unique index of the database, whatever any node remembers; an outcome leaves only
+//! after the server has acknowledged the commit; and time is the server's clock.
+//!
+//! Not here: batching (the engine), joining a caller's transaction (later, over the same statements).
+
+use std::sync::Arc;
+
+use oncegate_core::identity::RecordId;
+use oncegate_core::record::Record;
+use oncegate_core::time::Timestamp;
+use oncegate_store::clock::Clock;
+use oncegate_store::signals::Signals;
+use oncegate_store::{
+    Capability, Counts, Cursor, Due, Durability, Effect, Filter, Outcome, Page, Result, Scan, Sharing, Store,
+    Write, Writing,
+};
+
+mod apply;
+mod batch;
+mod browse;
+mod checks;
+mod error;
+mod link;
+mod migrate;
+mod row;
+mod scan;
+mod session;
+mod settings;
+mod signals;
+mod statements;
+#[cfg(test)]
+mod tests;
+mod tls;
+
+use apply::Writers;
+pub use checks::Warning;
+use error::Failure;
+use link::Link;
+use session::{Pooling, Session};
+pub use settings::Pooler;
+use settings::{Schema, Settings};
+use signals::PgSignals;
+use statements::{SETUP_PAGES, SETUP_READ, Statements};
+
+/// Sessions that write, for one store.
+const WRITERS: usize = 2;
+
+/// How to open a database.
+#[derive(Debug)]
+pub struct PostgresOptions {
+    settings: Settings,
+    writers: usize,
+}
+
+impl PostgresOptions {
+    /// The database at `url`: `postgres://USER:PASSWORD@HOST:PORT,HOST:PORT/DATABASE?…`.
+    ///
+    /// Besides libpq's parameters: `schema` (default `oncegate`), `pooler` (`detect`, `none`, `transaction`), `sslmode`
+    /// (`disable`, `prefer`, `require`, `verify-full`), `sslrootcert` (a file, or `system`). Of several hosts the first that
+    /// takes writes is used, now and after every lost connection.
+    pub fn new(url: &str) -> Result<Self> {
+        Ok(Self { settings: Settings::from_url(url)?, writers: WRITERS })
+    }
+
+    /// Keeps everything in this schema; created if need be.
+    pub fn schema(mut self, name: &str) -> Result<Self> {
+        self.settings.schema = Schema::new(name)?;
+        Ok(self)
+    }
+
+    /// What is between this process and the server; found out by default.
+    #[must_use]
+    pub const fn pooler(mut self, pooler: Pooler) -> Self {
+        self.settings.pooler = pooler;
+        self
+    }
+
+    /// How many batches may be on their way at once; each needs a connection.
+    #[must_use]
+    pub fn writers(mut self, count: usize) -> Self {
+        self.writers = count.max(1);
+        self
+    }
+
+    /// Connects, migrates, and looks at how safe the server is; what it finds is logged, see [`PostgresStore::warnings`].
+    pub async fn open(self) -> Result<PostgresStore> {
+        let failed = |failure: Failure| failure.during("open", Effect::None);
+        let settings = Arc::new(self.settings);
+        migrate::run(&settings).await?;
+        let reads = Link::new(Arc::clone(&settings), SETUP_READ);
+        let session = reads.session().await.map_err(failed)?;
+        let warnings = checks::run(&session).await.map_err(failed)?;
+        for warning in &warnings {
+            tracing::warn!(%warning, "acknowledged keys may be lost");
+        }
+        let is_pooled = session.pooling() == Pooling::Pooled;
+        Ok(PostgresStore {
+            statements: Statements::new(&settings.schema),
+            writers: Writers::new(&settings, self.writers),
+            reads,
+            scans: Link::new(Arc::clone(&settings), SETUP_READ),
+            pages: Link::new(Arc::clone(&settings), SETUP_PAGES),
+            signals: (!is_pooled).then(|| Arc::new(PgSignals::new(settings))),
+            warnings,
+        })
+    }
+}
+
+/// A store in one schema of a PostgreSQL database. Connections are opened when they are needed, and again when they are lost.
+#[derive(Debug)]
+pub struct PostgresStore {
+    statements: Statements,
+    writers: Writers,
+    /// Reads by id, which somebody waits for.
+    reads: Link,
+    /// Workers' scans.
+    scans: Link,
+    /// Pages and counts for people, which may take longer.
+    pages: Link,
+    signals: Option<Arc<PgSignals>>,
+    warnings: Vec<Warning>,
+}
+
+impl PostgresStore {
+    /// Opens the database at `url`, see [`PostgresOptions::new`].
+    pub async fn open(url: &str) -> Result<Self> {
+        PostgresOptions::new(url)?.open().await
+    }
+
+    /// What about the server would lose acknowledged keys, as it was when the store was opened.
+    #[must_use]
+    pub fn warnings(&self) -> &[Warning] {
+        &self.warnings
+    }
+
+    async fn read_rows(
+        &self,
+        session: Arc<Session>,
+        ids: &[RecordId],
+    ) -> std::result::Result<Vec<Found>, Failure> {
+        let keys: Vec<_> = ids.iter().map(|id| &id.as_bytes()[..]).collect();
+        let rows = session.query(&self.statements.read, &[&keys]).await?;
+        let mut found = std::collections::HashMap::with_capacity(rows.len());
+        for row in &rows {
+            let (id, record) = row::decode(row)?;
+            found.insert(id, record);
+        }
+        let place = |id: &RecordId| match found.get(id) {
+            None => Ok(None),
+            Some(Ok(record)) => Ok(Some(record.clone())),
+            Some(Err(malformed)) => Err(Failure::from(*malformed).during("read", Effect::None)),
+        };
+        Ok(ids.iter().map(place).collect())
+    }
+}
+
+type Found = Result<Option<Record>>;
+
+impl Store for PostgresStore {
+    fn capability(&self) -> Capability {
+        Capability { durability: Durability::Durable, sharing: Sharing::Network, writing: Writing::Awaits }
+    }
+
+    async fn apply(&self, batch: &[Write]) -> Result<Vec<Outcome>> {
+        if batch.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.writers.apply(&self.statements, batch).await
+    }
+
+    async fn read(&self, ids: &[RecordId]) -> Result<Vec<Result<Option<Record>>>> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let rows = self.reads.read(|session| self.read_rows(session, ids)).await;
+        rows.map_err(|failure| failure.during("read", Effect::None))
+    }
+
+    async fn due(&self, what: Due, now: Timestamp, limit: usize) -> Result<Scan> {
+        let statements = &self.statements;
+        let scan =
+            self.scans.read(|session| async move { scan::due(&session, statements, what, now, limit).await });
+        scan.await.map_err(|failure| failure.during("due", Effect::None))
+    }
+
+    async fn browse(&self, filter: &Filter, after: Option<&Cursor>, limit: usize) -> Result<Page> {
+        let statements = &self.statements;
+        let page = self
+            .pages
+            .read(|session| async move { browse::page(&session, statements, filter, after, limit).await });
+        page.await.map_err(|failure| failure.during("browse", Effect::None))
+    }
+
+    async fn counts(&self) -> Result<Counts> {
+        let statements = &self.statements;
+        let counts = self.pages.read(|session| async move { browse::counts(&session, statements).await });
+        counts.await.map_err(|failure| failure.during("counts", Effect::None))
+    }
+
+    async fn clock(&self) -> Result<Timestamp> {
+        let statements = &self.statements;
+        let clock = self.reads.read(|session| async move {
+            let rows = session.query(&statements.clock, &[]).await?;
+            let row = rows.first().ok_or_else(|| Failure::Words("no time".to_owned()))?;
+            Ok(Timestamp::from_micros(row.try_get(0)?))
+        });
+        clock.await.map_err(|failure| failure.during("clock", Effect::None))
+    }
+
+    fn local_clock(&self) -> Option<Clock> {
+        None
+    }
+
+    fn signals(&self) -> Option<Arc<dyn Signals>> {
+        self.signals.as_ref().map(|signals| Arc::clone(signals) as Arc<dyn Signals>)
+    }
+}

@@ -1,0 +1,308 @@
+//! A batch is one transaction, sent in one go, and its outcomes leave after the commit.
+//!
+//! **Invariant:** "nothing was written" is said only where no server was reached, or the server itself refused a statement
+//! before the commit. Whatever else goes wrong once the batch is on its way (a lost connection, a time limit, an error or a
+//! warning of the commit itself) leaves it in doubt.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::OptionFuture;
+use oncegate_core::identity::RecordId;
+use oncegate_store::{Effect, Outcome, Result, StoreError, Write};
+use tokio::sync::{Mutex, MutexGuard};
+use tokio_postgres::Row;
+
+use super::batch::{Wave, waves};
+use super::error::Failure;
+use super::link::Link;
+use super::row::decode;
+use super::session::{Pooling, Session};
+use super::settings::Settings;
+use super::statements::{BATCH_MAX, Query, SETUP_WRITE, SETUP_WRITE_LOCAL, Statements};
+
+/// A batch that others were in the way of is tried so often.
+const TRIES: u32 = 8;
+/// After the server's own limit on statements.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(6);
+
+/// The sessions that write; each has one batch at a time.
+#[derive(Debug)]
+pub(super) struct Writers {
+    links: Vec<Mutex<Link>>,
+    /// Wakes whoever waits for a free one.
+    free: tokio::sync::Semaphore,
+}
+
+impl Writers {
+    pub(super) fn new(settings: &Arc<Settings>, count: usize) -> Self {
+        let count = count.max(1);
+        let links = (0..count).map(|_| Mutex::new(Link::new(Arc::clone(settings), SETUP_WRITE))).collect();
+        Self { links, free: tokio::sync::Semaphore::new(count) }
+    }
+
+    /// Applies `batch`; what others were in the way of, again.
+    pub(super) async fn apply(&self, statements: &Statements, batch: &[Write]) -> Result<Vec<Outcome>> {
+        if batch.len() > BATCH_MAX {
+            let words = format!("a batch has at most {BATCH_MAX} writes, not {}", batch.len());
+            return Err(Failure::Words(words).during("apply", Effect::None));
+        }
+        let waves = waves(batch);
+        let _permit = self.free.acquire().await;
+        let link = self.one().await;
+        for tried in 1.. {
+            match attempt(&link, statements, &waves, batch).await {
+                Ok(outcomes) => return Ok(outcomes),
+                Err(Broken { failure, effect: Effect::None })
+                    if failure.is_worth_another_try() && tried < TRIES =>
+                {
+                    tracing::debug!(%failure, tried, "a batch was in another's way; trying again");
+                    tokio::time::sleep(Duration::from_millis(1 << tried)).await;
+                }
+                Err(broken) => return Err(broken.into_error()),
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// There is a permit for each, so one is free.
+    async fn one(&self) -> MutexGuard<'_, Link> {
+        for link in &self.links {
+            if let Ok(link) = link.try_lock() {
+                return link;
+            }
+        }
+        self.links[0].lock().await
+    }
+}
+
+/// Why a batch has no outcomes.
+struct Broken {
+    failure: Failure,
+    effect: Effect,
+}
+
+impl Broken {
+    const fn none(failure: Failure) -> Self {
+        Self { failure, effect: Effect::None }
+    }
+
+    const fn unknown(failure: Failure) -> Self {
+        Self { failure, effect: Effect::Unknown }
+    }
+
+    fn into_error(self) -> StoreError {
+        self.failure.during("apply", self.effect)
+    }
+}
+
+async fn attempt(
+    link: &Link,
+    statements: &Statements,
+    waves: &[Wave<'_>],
+    batch: &[Write],
+) -> std::result::Result<Vec<Outcome>, Broken> {
+    // Given up half-way, or failed: the session goes, and with it whatever transaction is still open in it.
+    let session = link.take().await.map_err(Broken::none)?;
+    prepare(&session, statements, waves).await.map_err(Broken::none)?;
+    let transaction = transact(&session, statements, waves, batch);
+    let ended = tokio::time::timeout(WRITE_TIMEOUT, transaction).await;
+    let ended = ended.unwrap_or_else(|_| Err(Broken::unknown(Failure::TimedOut)));
+    if ended.is_ok() || ended.as_ref().is_err_and(|broken| broken.failure.is_worth_another_try()) {
+        // A refused transaction of several waves is still open.
+        if ended.is_ok() || session.run("ROLLBACK").await.is_ok() {
+            link.put_back(session).await;
+        }
+    }
+    ended
+}
+
+async fn prepare(
+    session: &Session,
+    statements: &Statements,
+    waves: &[Wave<'_>],
+) -> std::result::Result<(), Failure> {
+    for wave in waves {
+        for (query, is_used) in [
+            (insert_of(statements, wave), !wave.insert.is_empty()),
+            (&statements.settle, !wave.settle.is_empty()),
+            (&statements.move_on, !wave.move_on.is_empty()),
+            (&statements.remove, !wave.remove.is_empty()),
+        ] {
+            if is_used {
+                session.prepare(query).await?;
+            }
+        }
+    }
+    session.prepare(&statements.read).await
+}
+
+async fn transact(
+    session: &Session,
+    statements: &Statements,
+    waves: &[Wave<'_>],
+    batch: &[Write],
+) -> std::result::Result<Vec<Outcome>, Broken> {
+    let mut outcomes = Outcomes::new(batch);
+    let warned = session.warnings();
+    if let [wave] = waves {
+        // All of it is sent before the first answer is awaited.
+        let (begun, written, committed) =
+            futures_util::join!(begin(session), write(session, statements, wave), session.run("COMMIT"));
+        let is_refused = written.as_ref().err().is_some_and(Failure::is_refusal);
+        match (begun, written, committed) {
+            (Ok(()), Ok(applied), Ok(())) => outcomes.note(wave, &applied),
+            // After a refusal the server makes a rollback of the commit.
+            (Ok(()), Err(failure), _) if is_refused => return Err(Broken::none(failure)),
+            (Err(failure), ..) | (_, Err(failure), _) | (.., Err(failure)) => {
+                return Err(Broken::unknown(failure));
+            }
+        }
+        if session.warnings() != warned {
+            return Err(Broken::unknown(warning()));
+        }
+        // What refused them is read in a statement of its own: that of the batch cannot see who won.
+        outcomes.read_refused(session, statements, wave).await.map_err(Broken::unknown)?;
+        return Ok(outcomes.done());
+    }
+    begin(session).await.map_err(Broken::none)?;
+    for wave in waves {
+        let applied = write(session, statements, wave).await.map_err(Broken::none)?;
+        outcomes.note(wave, &applied);
+        outcomes.read_refused(session, statements, wave).await.map_err(Broken::none)?;
+    }
+    session.run("COMMIT").await.map_err(Broken::unknown)?;
+    if session.warnings() != warned {
+        return Err(Broken::unknown(warning()));
+    }
+    Ok(outcomes.done())
+}
+
+/// A commit that is cut short while it waits for a synchronous standby succeeds, with a warning that it may not be there.
+fn warning() -> Failure {
+    Failure::Words("the commit came with a warning: a standby may not have it".to_owned())
+}
+
+async fn begin(session: &Session) -> std::result::Result<(), Failure> {
+    const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
+    match session.pooling() {
+        Pooling::Direct => session.run(BEGIN).await,
+        Pooling::Pooled => session.run(&format!("{BEGIN}; {SETUP_WRITE_LOCAL}")).await,
+    }
+}
+
+fn insert_of<'s>(statements: &'s Statements, wave: &Wave<'_>) -> &'s Query {
+    if wave.insert.has_answers() { &statements.insert_answered } else { &statements.insert }
+}
+
+/// The ids of the rows that were written.
+type Applied = HashSet<RecordId>;
+
+/// Inserts first, then updates, then removals.
+async fn write(
+    session: &Session,
+    statements: &Statements,
+    wave: &Wave<'_>,
+) -> std::result::Result<Applied, Failure> {
+    let (plain, answered) = (wave.insert.inserted(), wave.insert.inserted_answered());
+    let inserted = if wave.insert.has_answers() { &answered[..] } else { &plain[..] };
+    let settled = wave.settle.settled();
+    let moved = wave.move_on.moved();
+    let removed = wave.remove.bound();
+    let when = |is_empty: bool| (!is_empty).then_some(());
+    let (first, second, third, fourth) = futures_util::join!(
+        OptionFuture::from(
+            when(wave.insert.is_empty()).map(|()| session.query(insert_of(statements, wave), inserted))
+        ),
+        OptionFuture::from(
+            when(wave.settle.is_empty()).map(|()| session.query(&statements.settle, &settled))
+        ),
+        OptionFuture::from(
+            when(wave.move_on.is_empty()).map(|()| session.query(&statements.move_on, &moved))
+        ),
+        OptionFuture::from(
+            when(wave.remove.is_empty()).map(|()| session.query(&statements.remove, &removed))
+        ),
+    );
+    let mut applied = Applied::new();
+    let mut failed: Option<Failure> = None;
+    for result in [first, second, third, fourth].into_iter().flatten() {
+        match result {
+            Ok(rows) => add(&mut applied, &rows)?,
+            // The first refusal is the reason; the later ones only say that the transaction is over.
+            Err(failure) if failed.as_ref().is_none_or(|earlier| !earlier.is_refusal()) => {
+                failed = Some(failure);
+            }
+            Err(_) => {}
+        }
+    }
+    failed.map_or(Ok(applied), Err)
+}
+
+fn add(applied: &mut Applied, rows: &[Row]) -> std::result::Result<(), Failure> {
+    applied.reserve(rows.len());
+    for row in rows {
+        let id: &[u8] = row.try_get(0)?;
+        let id = id.try_into().map_err(|_| Failure::Words("an id of another length".to_owned()))?;
+        applied.insert(RecordId::from_bytes(id));
+    }
+    Ok(())
+}
+
+/// The outcomes of a batch, as they become known.
+struct Outcomes {
+    places: Vec<Option<Outcome>>,
+}
+
+impl Outcomes {
+    fn new(batch: &[Write]) -> Self {
+        Self { places: batch.iter().map(|_| None).collect() }
+    }
+
+    fn note(&mut self, wave: &Wave<'_>, applied: &Applied) {
+        for (place, id) in places(wave) {
+            if applied.contains(id) {
+                self.places[*place] = Some(Outcome::Applied);
+            }
+        }
+    }
+
+    async fn read_refused(
+        &mut self,
+        session: &Session,
+        statements: &Statements,
+        wave: &Wave<'_>,
+    ) -> std::result::Result<(), Failure> {
+        let refused: Vec<_> =
+            places(wave).filter(|(place, _)| self.places[*place].is_none()).copied().collect();
+        if refused.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<_> = refused.iter().map(|(_, id)| &id.as_bytes()[..]).collect();
+        let rows = session.query(&statements.read, &[&ids]).await?;
+        let mut found = std::collections::HashMap::with_capacity(rows.len());
+        for row in &rows {
+            let (id, record) = decode(row)?;
+            found.insert(id, record);
+        }
+        for (place, id) in refused {
+            self.places[place] = Some(match found.remove(&id) {
+                None => Outcome::Refused { current: None },
+                Some(Ok(record)) => Outcome::Refused { current: Some(Box::new(record)) },
+                Some(Err(malformed)) => Outcome::Unreadable { problem: malformed.to_string() },
+            });
+        }
+        Ok(())
+    }
+
+    fn done(self) -> Vec<Outcome> {
+        self.places.into_iter().map(|outcome| outcome.unwrap_or(Outcome::Refused { current: None })).collect()
+    }
+}
+
+/// Where the wave's writes are in the batch, and which keys they are about.
+fn places<'w>(wave: &'w Wave<'_>) -> impl Iterator<Item = &'w (usize, RecordId)> {
+    let rows = [&wave.insert, &wave.settle, &wave.move_on];
+    rows.into_iter().flat_map(|rows| &rows.places).chain(&wave.remove.places)
+}

@@ -1,0 +1,208 @@
+//! A batch as the arrays that statements take.
+//!
+//! **Invariant:** in each statement every key occurs once, and keys are in order; inserts come before updates. Two batches then
+//! wait for each other in one direction only. (A batch that names a key twice needs several waves, and may deadlock; the
+//! server notices, and the batch is tried again.)
+
+use std::collections::HashMap;
+
+use oncegate_core::identity::RecordId;
+use oncegate_core::record::{Record, StateKind};
+use oncegate_core::time::{Timestamp, micros};
+use oncegate_store::Write;
+use tokio_postgres::types::ToSql;
+
+use super::row::{attention_at, is_resumable, state_column};
+
+/// Writes that name each key once.
+#[derive(Default)]
+pub(super) struct Wave<'w> {
+    pub(super) insert: Rows<'w>,
+    pub(super) settle: Rows<'w>,
+    pub(super) move_on: Rows<'w>,
+    pub(super) remove: Removals<'w>,
+}
+
+/// Splits a batch into as few waves as it needs, mostly one.
+pub(super) fn waves(batch: &[Write]) -> Vec<Wave<'_>> {
+    let mut by_id: Vec<(usize, &Write)> = batch.iter().enumerate().collect();
+    // Stable: writes of one key stay in their order.
+    by_id.sort_by_key(|(_, write)| write.id());
+    let mut waves: Vec<Wave<'_>> = Vec::new();
+    let mut seen: HashMap<RecordId, usize> = HashMap::new();
+    for (place, write) in by_id {
+        let times = seen.entry(write.id()).or_default();
+        if waves.len() == *times {
+            waves.push(Wave::default());
+        }
+        if let Some(wave) = waves.get_mut(*times) {
+            wave.add(place, write);
+        }
+        *times += 1;
+    }
+    waves
+}
+
+impl<'w> Wave<'w> {
+    fn add(&mut self, place: usize, write: &'w Write) {
+        match write {
+            Write::Insert(record) => self.insert.add(place, 0, record),
+            Write::Swap { expect, record } if record.state.kind() == StateKind::Completed => {
+                self.settle.add(place, expect.as_raw(), record);
+            }
+            Write::Swap { expect, record } => self.move_on.add(place, expect.as_raw(), record),
+            Write::Remove { id, expect, grace } => {
+                self.remove.places.push((place, *id));
+                self.remove.id.push(write_id(write));
+                self.remove.expect.push(expect.as_raw());
+                self.remove.grace.push(micros(*grace));
+            }
+        }
+    }
+}
+
+fn write_id(write: &Write) -> &[u8] {
+    match write {
+        Write::Insert(record) | Write::Swap { record, .. } => &record.id.as_bytes()[..],
+        Write::Remove { id, .. } => &id.as_bytes()[..],
+    }
+}
+
+/// Rows to write, column by column.
+#[derive(Default)]
+pub(super) struct Rows<'w> {
+    /// Where in the batch each is, and which key it is about.
+    pub(super) places: Vec<(usize, RecordId)>,
+    place: Vec<i32>,
+    id: Vec<&'w [u8]>,
+    expect: Vec<i64>,
+    version: Vec<i64>,
+    state: Vec<i16>,
+    due_at: Vec<Option<i64>>,
+    attention_at: Vec<Option<i64>>,
+    expires_at: Vec<Option<i64>>,
+    created_at: Vec<i64>,
+    resumable: Vec<bool>,
+    scope: Vec<&'w str>,
+    key: Vec<&'w str>,
+    operation: Vec<&'w str>,
+    rest: Vec<Vec<u8>>,
+    answer: Vec<Option<Vec<u8>>>,
+}
+
+impl<'w> Rows<'w> {
+    fn add(&mut self, place: usize, expect: i64, record: &'w Record) {
+        self.places.push((place, record.id));
+        self.place.push(i32::try_from(place).unwrap_or(i32::MAX));
+        self.id.push(&record.id.as_bytes()[..]);
+        self.expect.push(expect);
+        self.version.push(record.version.as_raw());
+        self.state.push(state_column(record.state.kind()));
+        self.due_at.push(record.due_at().map(Timestamp::as_micros));
+        self.attention_at.push(attention_at(record));
+        self.expires_at.push(record.expires_at.map(Timestamp::as_micros));
+        self.created_at.push(record.created_at.as_micros());
+        self.resumable.push(is_resumable(record));
+        self.scope.push(record.address.scope.as_str());
+        self.key.push(record.address.key.as_str());
+        self.operation.push(record.operation.as_str());
+        self.rest.push(record.encode_row());
+        self.answer.push(record.encode_answer());
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// Whether some of them are completed already.
+    pub(super) fn has_answers(&self) -> bool {
+        self.answer.iter().any(Option::is_some)
+    }
+
+    /// What the insert binds.
+    pub(super) fn inserted(&self) -> [&(dyn ToSql + Sync); 13] {
+        [
+            &self.place,
+            &self.id,
+            &self.version,
+            &self.state,
+            &self.due_at,
+            &self.attention_at,
+            &self.expires_at,
+            &self.created_at,
+            &self.resumable,
+            &self.scope,
+            &self.key,
+            &self.operation,
+            &self.rest,
+        ]
+    }
+
+    /// The same with answers.
+    pub(super) fn inserted_answered(&self) -> [&(dyn ToSql + Sync); 14] {
+        let [
+            place,
+            id,
+            version,
+            state,
+            due,
+            attention,
+            expires,
+            created,
+            resumable,
+            scope,
+            key,
+            operation,
+            rest,
+        ] = self.inserted();
+        let answer = &self.answer;
+        [
+            place, id, version, state, due, attention, expires, created, resumable, scope, key, operation,
+            rest, answer,
+        ]
+    }
+
+    /// What a swap binds.
+    pub(super) fn moved(&self) -> [&(dyn ToSql + Sync); 11] {
+        [
+            &self.id,
+            &self.expect,
+            &self.version,
+            &self.state,
+            &self.due_at,
+            &self.attention_at,
+            &self.expires_at,
+            &self.created_at,
+            &self.resumable,
+            &self.operation,
+            &self.rest,
+        ]
+    }
+
+    /// The same with answers.
+    pub(super) fn settled(&self) -> [&(dyn ToSql + Sync); 12] {
+        let [id, expect, version, state, due, attention, expires, created, resumable, operation, rest] =
+            self.moved();
+        let answer = &self.answer;
+        [id, expect, version, state, due, attention, expires, created, resumable, operation, rest, answer]
+    }
+}
+
+/// Rows to remove, column by column.
+#[derive(Default)]
+pub(super) struct Removals<'w> {
+    pub(super) places: Vec<(usize, RecordId)>,
+    id: Vec<&'w [u8]>,
+    expect: Vec<i64>,
+    grace: Vec<i64>,
+}
+
+impl Removals<'_> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    pub(super) fn bound(&self) -> [&(dyn ToSql + Sync); 3] {
+        [&self.id, &self.expect, &self.grace]
+    }
+}

@@ -1,0 +1,110 @@
+//! PostgreSQL's errors, as a store says them.
+
+use std::error::Error;
+use std::fmt;
+
+use oncegate_core::codec::Malformed;
+use oncegate_store::{Effect, Kind, StoreError};
+use tokio_postgres::error::{Severity, SqlState};
+
+use super::settings::chain;
+
+/// What a conversation with the server can end in.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// No server let us in; nothing was said to it.
+    Connect(Box<dyn Error + Send + Sync>),
+    /// A server is there, and takes no writes: a replica.
+    ReadOnly,
+    /// The driver's own: the server's answer, or a broken connection.
+    Postgres(tokio_postgres::Error),
+    /// A stored row is not what it should be.
+    Malformed(Malformed),
+    /// It took too long.
+    TimedOut,
+    /// It does not hold together.
+    Words(String),
+}
+
+impl Failure {
+    /// The server said no in so many words, to a statement before the commit: what it was asked is rolled back.
+    ///
+    /// Not so if the connection ends with it. A pooler speaks up in place of the server then, and cannot know how far the
+    /// server has come: the commit is on its way already.
+    pub(super) fn is_refusal(&self) -> bool {
+        let Self::Postgres(error) = self else { return false };
+        error.as_db_error().is_some_and(|error| {
+            let code = error.code().code();
+            error.parsed_severity() == Some(Severity::Error)
+                && !code.starts_with("08")
+                && !code.starts_with("57P")
+        })
+    }
+
+    /// Others were in the way, and the server undid it: the same again may well work.
+    pub(super) fn is_worth_another_try(&self) -> bool {
+        matches!(self.code(), Some(&SqlState::T_R_DEADLOCK_DETECTED | &SqlState::T_R_SERIALIZATION_FAILURE))
+    }
+
+    pub(super) fn code(&self) -> Option<&SqlState> {
+        match self {
+            Self::Postgres(error) => error.code(),
+            _ => None,
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        let Some(code) = self.code() else {
+            return match self {
+                Self::Malformed(_) => Kind::Unreadable,
+                Self::Words(_) => Kind::Other,
+                Self::Connect(_) | Self::ReadOnly | Self::Postgres(_) | Self::TimedOut => Kind::Unavailable,
+            };
+        };
+        let text = code.code();
+        match (&text[..text.len().min(2)], text) {
+            (_, "40001" | "40P01" | "55P03" | "57014") => Kind::Contended,
+            (_, "53100") => Kind::Full,
+            // A failover may have left us with a replica; a new connection finds the primary.
+            ("08" | "53" | "57", _) | (_, "25006" | "25P03") => Kind::Unavailable,
+            ("28" | "3D" | "3F" | "42", _) => Kind::Misconfigured,
+            ("XX", _) => Kind::Unreadable,
+            _ => Kind::Other,
+        }
+    }
+
+    /// Says what it means for `operation`.
+    pub(super) fn during(self, operation: &'static str, effect: Effect) -> StoreError {
+        StoreError::new(self.kind(), effect, operation).because(self.to_string())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connect(error) => write!(f, "PostgreSQL cannot be reached: {}", chain(&**error)),
+            Self::ReadOnly => f.write_str(
+                "PostgreSQL takes no writes: it is a replica, or read-only. Nothing is ever decided from a replica: name \
+                 the primary, or all servers, in the URL",
+            ),
+            Self::Postgres(error) => f.write_str(&chain(error)),
+            Self::Malformed(malformed) => malformed.fmt(f),
+            Self::TimedOut => f.write_str("PostgreSQL did not answer in time"),
+            Self::Words(words) => f.write_str(words),
+        }
+    }
+}
+
+impl Error for Failure {}
+
+impl From<tokio_postgres::Error> for Failure {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::Postgres(error)
+    }
+}
+
+impl From<Malformed> for Failure {
+    fn from(malformed: Malformed) -> Self {
+        Self::Malformed(malformed)
+    }
+}

@@ -1,0 +1,154 @@
+//! Signals by LISTEN and NOTIFY, on a session of their own: never inside a transaction that writes, where a notification
+//! would take a lock that all commits share.
+
+use std::sync::Arc;
+
+use oncegate_store::signals::{Heard, Pending, Signal, Signals};
+use oncegate_store::{Effect, Result};
+use tokio::sync::{Mutex, mpsc};
+use tokio_postgres::Notification;
+use tokio_postgres::types::Type;
+
+use super::error::Failure;
+use super::session::{Pooling, Session};
+use super::settings::Settings;
+
+/// A payload is under 8,000 bytes; an id and its mark take 30, and a space.
+const SIGNALS_A_PAYLOAD: usize = 250;
+/// So many notifications may wait to be heard; past that, some are missed, and that is said.
+const WAITING_MAX: usize = 4_096;
+const BACKOFF_FIRST: std::time::Duration = std::time::Duration::from_millis(100);
+const BACKOFF_MAX: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// The channel of one schema.
+#[derive(Debug)]
+pub(super) struct PgSignals {
+    settings: Arc<Settings>,
+    channel: String,
+    ears: Mutex<Option<Ears>>,
+    /// Who tells has a session of its own: it must not wait for whoever hears.
+    voice: Mutex<Option<Session>>,
+}
+
+#[derive(Debug)]
+struct Ears {
+    /// Ends the listening when dropped.
+    _session: Session,
+    heard: mpsc::Receiver<Notification>,
+}
+
+impl PgSignals {
+    pub(super) fn new(settings: Arc<Settings>) -> Self {
+        let channel = format!("oncegate_{}", settings.schema.as_str());
+        Self { settings, channel, ears: Mutex::new(None), voice: Mutex::new(None) }
+    }
+
+    async fn listen(&self) -> std::result::Result<Ears, Failure> {
+        let (sender, heard) = mpsc::channel(WAITING_MAX);
+        let session = Session::open_hearing(&self.settings, "", Some(sender)).await?;
+        if session.pooling() == Pooling::Pooled {
+            return Err(Failure::Words("a pooler is in between: nothing can be heard through it".to_owned()));
+        }
+        session.run(&format!("LISTEN {}", self.channel)).await?;
+        Ok(Ears { _session: session, heard })
+    }
+
+    async fn notify(&self, signals: &[Signal]) -> std::result::Result<(), Failure> {
+        let payloads: Vec<String> = signals.chunks(SIGNALS_A_PAYLOAD).map(payload).collect();
+        let mut voice = self.voice.lock().await;
+        let session = match voice.take().filter(|session| !session.is_closed()) {
+            Some(session) => session,
+            None => Session::open(&self.settings, "SET statement_timeout = '5s'").await?,
+        };
+        let text = "SELECT count(pg_notify($1, payload)) FROM unnest($2) AS payload";
+        session.query_once(text, &[(&self.channel, Type::TEXT), (&payloads, Type::TEXT_ARRAY)]).await?;
+        // Only one that works is kept.
+        *voice = Some(session);
+        Ok(())
+    }
+}
+
+impl Signals for PgSignals {
+    fn tell<'a>(&'a self, signals: &'a [Signal]) -> Pending<'a, Result<()>> {
+        Box::pin(async move {
+            self.notify(signals).await.map_err(|failure| failure.during("tell", Effect::Unknown))
+        })
+    }
+
+    fn hear(&self) -> Pending<'_, Heard> {
+        Box::pin(async move {
+            let mut place = self.ears.lock().await;
+            if let Some(ears) = place.as_mut()
+                && let Some(notification) = ears.heard.recv().await
+            {
+                let mut signals = Vec::new();
+                read(notification.payload(), &mut signals);
+                while let Ok(more) = ears.heard.try_recv() {
+                    read(more.payload(), &mut signals);
+                }
+                return Heard::Signals(signals);
+            }
+            *place = None;
+            let mut pause = BACKOFF_FIRST;
+            loop {
+                match self.listen().await {
+                    Ok(ears) => {
+                        *place = Some(ears);
+                        // Whatever was told before is not heard.
+                        return Heard::Gap;
+                    }
+                    Err(failure) => {
+                        tracing::debug!(%failure, "other nodes cannot be heard; trying again in {pause:?}");
+                    }
+                }
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(BACKOFF_MAX);
+            }
+        })
+    }
+}
+
+/// One mark and one id after the other: `s` settled, `f` forgotten.
+fn payload(signals: &[Signal]) -> String {
+    let word = |signal: &Signal| match signal {
+        Signal::Settled(id) => format!("s{id}"),
+        Signal::Forgotten(id) => format!("f{id}"),
+    };
+    signals.iter().map(word).collect::<Vec<_>>().join(" ")
+}
+
+/// What is not understood was told by another release, and is passed over.
+fn read(payload: &str, into: &mut Vec<Signal>) {
+    let signal = |word: &str| {
+        let (mark, id) = word.split_at_checked(1)?;
+        let id = id.parse().ok()?;
+        match mark {
+            "s" => Some(Signal::Settled(id)),
+            "f" => Some(Signal::Forgotten(id)),
+            _ => None,
+        }
+    };
+    into.extend(payload.split(' ').filter_map(signal));
+}
+
+#[cfg(test)]
+mod tests {
+    use oncegate_core::identity::RecordId;
+
+    use super::*;
+
+    #[test]
+    fn a_payload_is_read_as_it_was_told_and_is_short_enough() {
+        let told: Vec<_> = (0..250_u8)
+            .map(|n| RecordId::from_bytes([n; 16]))
+            .map(|id| if id.as_bytes()[0] % 2 == 0 { Signal::Settled(id) } else { Signal::Forgotten(id) })
+            .collect();
+        let payload = payload(&told);
+        assert!(payload.len() < 8_000, "{}", payload.len());
+        let mut heard = Vec::new();
+        read(&payload, &mut heard);
+        assert_eq!(heard, told);
+        read("x sop_zzz é s", &mut heard);
+        assert_eq!(heard, told, "what is not understood is passed over");
+    }
+}

@@ -1,0 +1,284 @@
+//! The statements, for one schema.
+//!
+//! **Invariant:** no plan of a write or of a read by id can flip, whatever the tables hold. Rows are reached by `id = ANY(…)`, which
+//! only the unique index answers, and what is joined to them is bounded by the batch; so a plan made on an empty table is as
+//! good on ten million rows. `explain.rs` in the tests holds that against the server.
+
+use tokio_postgres::types::Type;
+
+use super::settings::Schema;
+
+/// How many there are.
+pub(super) const QUERIES: usize = 12;
+
+/// A statement, the types of its parameters, and its place among a session's prepared ones.
+#[derive(Debug)]
+pub(super) struct Query {
+    pub(super) number: usize,
+    pub(super) text: String,
+    pub(super) types: &'static [Type],
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(super) struct Statements {
+    pub(super) insert: Query,
+    pub(super) insert_answered: Query,
+    pub(super) settle: Query,
+    pub(super) move_on: Query,
+    pub(super) remove: Query,
+    pub(super) read: Query,
+    pub(super) read_by_seq: Query,
+    pub(super) tidy: Query,
+    pub(super) noted: Query,
+    pub(super) attended: Query,
+    pub(super) clock: Query,
+    pub(super) counts: Query,
+    /// `SELECT` of whole records, up to its conditions.
+    pub(super) select: String,
+}
+
+/// For sessions that write: an index is always used, and a batch is always hashed to its rows; a commit is never less than
+/// durable, whatever the database's default.
+pub(super) const SETUP_WRITE: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_mergejoin = off; \
+     SET enable_nestloop = off; SET jit = off; SET statement_timeout = '5s'; \
+     SET idle_in_transaction_session_timeout = '5s'; \
+     SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'";
+/// The same for one transaction, where a session is not ours to set up.
+pub(super) const SETUP_WRITE_LOCAL: &str = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; \
+     SET LOCAL enable_mergejoin = off; SET LOCAL enable_nestloop = off; SET LOCAL jit = off; \
+     SET LOCAL statement_timeout = '5s'; SET LOCAL idle_in_transaction_session_timeout = '5s'; \
+     SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'";
+/// For sessions that read by id, or scan what is due.
+pub(super) const SETUP_READ: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_mergejoin = off; \
+     SET enable_hashjoin = off; SET jit = off; SET statement_timeout = '30s'";
+/// For pages and counts, which may have to look at every row.
+pub(super) const SETUP_PAGES: &str = "SET jit = off; SET statement_timeout = '60s'";
+
+/// The most writes in one batch: the order of arrival has room for no more.
+pub(super) const BATCH_MAX: usize = 1 << 16;
+
+/// What an insert binds, in order, after the place.
+const INSERTED: &str = "id, version, state, due_at, attention_at, expires_at, created_at, resumable, scope, key, operation, rest";
+
+impl Statements {
+    #[expect(clippy::too_many_lines, reason = "a list of statements, one after the other")]
+    pub(super) fn new(schema: &Schema) -> Self {
+        let (record, answer, note) =
+            (table(schema, "record"), table(schema, "answer"), table(schema, "note"));
+        let select = format!(
+            "SELECT r.id, r.scope, r.key, r.operation, r.rest, \
+             (SELECT bytes FROM {answer} WHERE seq = r.seq) AS answer, r.seq FROM {record} r"
+        );
+        let unnest = "unnest($1::integer[], $2::bytea[], $3::bigint[], $4::smallint[], $5::bigint[], $6::bigint[], \
+             $7::bigint[], $8::bigint[], $9::boolean[], $10::text[], $11::text[], $12::text[], $13::bytea[])";
+        let inserted = format!(
+            "inserted AS (INSERT INTO {record} (seq, {INSERTED}) \
+             SELECT (SELECT nextval('{schema}.batch')) * {BATCH_MAX} + place, {INSERTED} \
+             FROM {unnest} AS new (place, {INSERTED}) \
+             ON CONFLICT (id) DO NOTHING RETURNING id, seq, state, due_at)",
+            schema = schema.as_str(),
+        );
+        let noted = |rows: &str| {
+            format!(
+                "noted AS (INSERT INTO {note} (state, due_at, seqs) SELECT state, min(due_at), array_agg(seq) \
+                 FROM {rows} WHERE state IN (1, 2) AND due_at IS NOT NULL GROUP BY state)"
+            )
+        };
+        // The rows of the batch, found by the index and changed where the version is still the one that was decided upon.
+        let swapped = |more: &str| {
+            format!(
+                "swapped AS (UPDATE {record} r SET version = new.version, state = new.state, due_at = new.due_at, \
+                 attention_at = new.attention_at, expires_at = new.expires_at, created_at = new.created_at, \
+                 resumable = new.resumable, operation = new.operation, rest = new.rest \
+                 FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::smallint[], $5::bigint[], $6::bigint[], \
+                 $7::bigint[], $8::bigint[], $9::boolean[], $10::text[], $11::bytea[]{more_types}) \
+                 AS new (id, expect, version, state, due_at, attention_at, expires_at, created_at, resumable, operation, \
+                 rest{more}) \
+                 WHERE r.id = ANY($1::bytea[]) AND r.id = new.id AND r.version = new.expect \
+                 RETURNING r.id, r.seq, r.state, r.due_at{returned})",
+                more_types = if more.is_empty() { "" } else { ", $12::bytea[]" },
+                returned = if more.is_empty() { "" } else { ", new.answer" },
+            )
+        };
+        let now = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+        Self {
+            insert: query(
+                0,
+                format!("WITH {inserted}, {} SELECT id FROM inserted", noted("inserted")),
+                &INSERT_TYPES,
+            ),
+            insert_answered: query(
+                1,
+                format!(
+                    "WITH {inserted}, {}, \
+                     kept AS (INSERT INTO {answer} (seq, bytes) SELECT inserted.seq, new.answer FROM inserted \
+                     JOIN unnest($2::bytea[], $14::bytea[]) AS new (id, answer) ON new.id = inserted.id \
+                     WHERE new.answer IS NOT NULL) \
+                     SELECT id FROM inserted",
+                    noted("inserted")
+                ),
+                &INSERT_ANSWERED_TYPES,
+            ),
+            settle: query(
+                2,
+                format!(
+                    "WITH {}, {}, kept AS (INSERT INTO {answer} (seq, bytes) SELECT seq, answer FROM swapped \
+                     ON CONFLICT (seq) DO UPDATE SET bytes = excluded.bytes) SELECT id FROM swapped",
+                    swapped(", answer"),
+                    noted("swapped")
+                ),
+                &SETTLE_TYPES,
+            ),
+            move_on: query(
+                3,
+                format!(
+                    "WITH {}, {}, dropped AS (DELETE FROM {answer} WHERE seq = ANY(ARRAY(SELECT seq FROM swapped))) \
+                     SELECT id FROM swapped",
+                    swapped(""),
+                    noted("swapped")
+                ),
+                &MOVE_TYPES,
+            ),
+            // Settled states only, past retention by this server's own clock.
+            remove: query(
+                4,
+                format!(
+                    "WITH removed AS (DELETE FROM {record} r \
+                     USING unnest($1::bytea[], $2::bigint[], $3::bigint[]) AS old (id, expect, grace) \
+                     WHERE r.id = ANY($1::bytea[]) AND r.id = old.id AND r.version = old.expect \
+                     AND r.state IN (2, 3, 5) AND r.expires_at <= {now} - old.grace RETURNING r.id, r.seq), \
+                     dropped AS (DELETE FROM {answer} WHERE seq = ANY(ARRAY(SELECT seq FROM removed))) \
+                     SELECT id FROM removed"
+                ),
+                &[Type::BYTEA_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY],
+            ),
+            read: query(5, format!("{select} WHERE r.id = ANY($1::bytea[])"), &[Type::BYTEA_ARRAY]),
+            read_by_seq: query(6, format!("{select} WHERE r.seq = ANY($1::bigint[])"), &[Type::INT8_ARRAY]),
+            tidy: query(7, tidy(&record, &note), &[Type::INT2, Type::INT8, Type::INT8]),
+            noted: query(
+                8,
+                noted_rows(&record, &answer, &note),
+                &[Type::INT2, Type::INT8, Type::BOOL, Type::INT8],
+            ),
+            attended: query(
+                9,
+                format!(
+                    "SELECT seq, due_at, expires_at, state FROM {record} r WHERE attention_at <= $2 \
+                     AND CASE $1::text WHEN 'pending' THEN state = 0 AND due_at <= $2 \
+                     WHEN 'doubted' THEN state = 4 AND due_at <= $2 \
+                     ELSE state IN (0, 3, 5) AND expires_at <= $2 END \
+                     ORDER BY CASE $1::text WHEN 'expired' THEN expires_at ELSE due_at END, seq LIMIT $3"
+                ),
+                &[Type::TEXT, Type::INT8, Type::INT8],
+            ),
+            clock: query(10, format!("SELECT {now}"), &[]),
+            counts: query(
+                11,
+                format!(
+                    "SELECT state, count(*), count(*) FILTER (WHERE state = 4 AND due_at IS NULL) FROM {record} \
+                     GROUP BY state"
+                ),
+                &[],
+            ),
+            select,
+        }
+    }
+}
+
+/// Of the notes that have come due (at most `$3` of them), keeps the rows that are still in the note's state, and when the
+/// first of these is due; a note with none left goes. Says how many it has looked at. Another node that does the same is not
+/// waited for.
+fn tidy(record: &str, note: &str) -> String {
+    format!(
+        "WITH due AS MATERIALIZED (SELECT no, state, due_at, seqs FROM {note} WHERE state = $1 AND due_at <= $2 \
+         ORDER BY due_at LIMIT $3 FOR UPDATE SKIP LOCKED), \
+         live AS MATERIALIZED (SELECT due.no, min(r.due_at) AS due_at, array_agg(r.seq) AS seqs \
+         FROM due, unnest(due.seqs) AS of_note (seq), \
+         LATERAL (SELECT seq, due_at FROM {record} WHERE seq = of_note.seq AND state = due.state AND due_at IS NOT NULL \
+         OFFSET 0) r GROUP BY due.no), \
+         gone AS (DELETE FROM {note} WHERE no = ANY(ARRAY(SELECT no FROM due EXCEPT SELECT no FROM live))), \
+         kept AS (UPDATE {note} n SET seqs = live.seqs, due_at = live.due_at FROM live \
+         WHERE n.no = ANY(ARRAY(SELECT no FROM live)) AND n.no = live.no \
+         AND (cardinality(live.seqs) < cardinality(n.seqs) OR live.due_at > n.due_at)) \
+         SELECT count(*) FROM due"
+    )
+}
+
+/// The rows of due notes that are due themselves, the longest first, with the size of their answers.
+fn noted_rows(record: &str, answer: &str, note: &str) -> String {
+    format!(
+        "SELECT r.seq, r.due_at, coalesce((SELECT octet_length(bytes) FROM {answer} a WHERE a.seq = r.seq), 0) \
+         FROM (SELECT r.seq, r.due_at FROM (SELECT DISTINCT unnest(seqs) AS seq FROM {note} WHERE state = $1 \
+         AND due_at <= $2) AS of_notes, \
+         LATERAL (SELECT seq, due_at FROM {record} WHERE seq = of_notes.seq AND state = $1 AND due_at <= $2 \
+         AND resumable = $3 OFFSET 0) r ORDER BY r.due_at, r.seq LIMIT $4) r ORDER BY r.due_at, r.seq"
+    )
+}
+
+fn table(schema: &Schema, name: &str) -> String {
+    format!("{}.{name}", schema.as_str())
+}
+
+const fn query(number: usize, text: String, types: &'static [Type]) -> Query {
+    Query { number, text, types }
+}
+
+const INSERT_TYPES: [Type; 13] = [
+    Type::INT4_ARRAY,
+    Type::BYTEA_ARRAY,
+    Type::INT8_ARRAY,
+    Type::INT2_ARRAY,
+    Type::INT8_ARRAY,
+    Type::INT8_ARRAY,
+    Type::INT8_ARRAY,
+    Type::INT8_ARRAY,
+    Type::BOOL_ARRAY,
+    Type::TEXT_ARRAY,
+    Type::TEXT_ARRAY,
+    Type::TEXT_ARRAY,
+    Type::BYTEA_ARRAY,
+];
+const INSERT_ANSWERED_TYPES: [Type; 14] = [
+    Type::INT4_ARRAY,
+    Type::BYTEA_ARRAY,
+    Type::INT8_ARRAY,
+    Type::INT2_ARRAY,
+    Type::INT8_ARRAY,
+    Type::INT8_ARRAY,
+    Type::INT8_ARRAY,
+    Type::INT8_ARRAY,
+    Type::BOOL_ARRAY,
+    Type::TEXT_ARRAY,
+    Type::TEXT_ARRAY,
+    Type::TEXT_ARRAY,
+    Type::BYTEA_ARRAY,
+    Type::BYTEA_ARRAY,
+];
+const MOVE_TYPES: [Type; 11] = [
+    Type::BYTEA_ARRAY,
+    Type::INT8_ARRAY,
+    Type::INT8_ARRAY,
+    Type::INT2_ARRAY,
+    Type::INT8_ARRAY,
+    Type::INT8_ARRAY,
+    Type::INT8_ARRAY,
+    Type::INT8_ARRAY,
+    Type::BOOL_ARRAY,
+    Type::TEXT_ARRAY,
+    Type::BYTEA_ARRAY,
+];
+const SETTLE_TYPES: [Type; 12] = [
+    Type::BYTEA_ARRAY,
+    Type::INT8_ARRAY,
+    Type::INT8_ARRAY,
+    Type::INT2_ARRAY,
+    Type::INT8_ARRAY,
+    Type::INT8_ARRAY,
+    Type::INT8_ARRAY,
+    Type::INT8_ARRAY,
+    Type::BOOL_ARRAY,
+    Type::TEXT_ARRAY,
+    Type::BYTEA_ARRAY,
+    Type::BYTEA_ARRAY,
+];
