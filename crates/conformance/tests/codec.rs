@@ -1,7 +1,5 @@
 //! A record's bytes: what stores that keep it as one value rely on.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
-
 use oncegate_conformance::samples::every_shape;
 use oncegate_core::record::Record;
 

@@ -13,8 +13,10 @@ use oncegate_core::identity::{RecordId, Version};
 use oncegate_core::record::{GoneStatus, Record, State};
 use oncegate_core::response::Answer;
 use oncegate_core::time::Timestamp;
+use oncegate_store::shared_cache::Kept;
 use oncegate_store::{Effect, Outcome, Store, Write};
 
+use crate::cache::Epoch;
 use crate::drive::ROUNDS_MAX;
 use crate::engine::Engine;
 use crate::held::Held;
@@ -133,6 +135,9 @@ impl<S: Store> Engine<S> {
         if let Some(arrived) = self.by_cache(route, asked, look) {
             return Ok(arrived);
         }
+        if let Some(arrived) = self.by_shared_cache(route, asked, look).await {
+            return Ok(arrived);
+        }
         let started = Instant::now();
         let event = asked.under_a_new_token()?;
         let arrived = Reserve::new(self, route, &event, asked.id, look).by_store().await?;
@@ -146,6 +151,28 @@ impl<S: Store> Engine<S> {
         let arrived = Reserve::new(self, route, &asked.event, asked.id, look).by_cache()?;
         route.meters().arrive_s.record(started.elapsed());
         Some(arrived)
+    }
+}
+
+impl<S: Store> Engine<S> {
+    /// The answer that another node has kept, taken over into this node's cache under the same limits.
+    async fn by_shared_cache(&self, route: &Route, asked: &Asked, look: Look) -> Option<Arrived<S>> {
+        let shared = self.0.options.shared_cache.as_ref()?;
+        let epoch = self.0.cache.epoch(asked.id, self.now());
+        let kept = shared.get(asked.id).await?;
+        // Whatever it is, it is only asked for its answer if it is the record that was asked for.
+        let is_adopted = kept.record.id == asked.id && self.0.cache.adopt(kept, epoch, self.now());
+        if is_adopted { self.by_cache(route, asked, look) } else { None }
+    }
+
+    /// What the store has shown is kept here, and where other nodes find it.
+    fn keep_shown(&self, row: &Record, epoch: Epoch) {
+        let is_kept = self.0.cache.keep(row, epoch, self.now());
+        if let Some(shared) = &self.0.options.shared_cache
+            && is_kept
+        {
+            shared.put(Kept { record: row.clone(), shown_at: epoch.asked_at() });
+        }
     }
 }
 
@@ -257,7 +284,7 @@ impl<'a, S: Store> Reserve<'a, S> {
                     clashes += 1;
                     row = current.map(|row| *row);
                     if let Some(row) = &row {
-                        self.engine.0.cache.keep(row, epoch, self.engine.now());
+                        self.engine.keep_shown(row, epoch);
                     }
                 }
                 Ok(Outcome::Unreadable { problem }) => {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::{Record, State};
 use oncegate_core::time::{Now, Timestamp};
+use oncegate_store::shared_cache::Kept;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache as QuickCache;
 
@@ -48,6 +49,13 @@ pub(crate) struct Epoch {
     asked_at: Timestamp,
 }
 
+impl Epoch {
+    /// When the store was asked, or before.
+    pub(crate) const fn asked_at(self) -> Timestamp {
+        self.asked_at
+    }
+}
+
 #[derive(Clone)]
 struct Bytes;
 
@@ -80,13 +88,30 @@ impl Cache {
         Epoch { value: *self.counter(id), asked_at: now.at.minus(now.error) }
     }
 
-    /// Keeps a row that the store has shown or acknowledged, if it is one to keep.
-    pub(crate) fn keep(&self, record: &Record, epoch: Epoch, now: Now) {
-        if !is_replayable(record, now) {
-            return;
+    /// Keeps a row that the store has shown or acknowledged, if it is one to keep; says whether it is.
+    pub(crate) fn keep(&self, record: &Record, epoch: Epoch, now: Now) -> bool {
+        let is_kept = is_replayable(record, now);
+        if is_kept {
+            self.insert(Entry { record: record.clone(), shown_at: epoch.asked_at }, epoch);
         }
-        let id = record.id;
-        let entry = Arc::new(Entry { record: record.clone(), shown_at: epoch.asked_at });
+        is_kept
+    }
+
+    /// Keeps what another node has kept, under the same limits: its age counts from when the store showed it there.
+    pub(crate) fn adopt(&self, kept: Kept, epoch: Epoch, now: Now) -> bool {
+        let Kept { record, shown_at } = kept;
+        // An entry from the future is as wrong as one from the past.
+        let is_fit =
+            self.is_young(shown_at, now) && shown_at <= now.at.plus(now.error) && is_replayable(&record, now);
+        if is_fit {
+            self.insert(Entry { record, shown_at }, epoch);
+        }
+        is_fit
+    }
+
+    fn insert(&self, entry: Entry, epoch: Epoch) {
+        let id = entry.record.id;
+        let entry = Arc::new(entry);
         let counter = self.counter(id);
         // Otherwise it was taken out meanwhile, and this may be what was.
         if *counter == epoch.value {
@@ -97,12 +122,15 @@ impl Cache {
     /// The completed record with this id, if it is here and may be replayed now.
     pub(crate) fn get(&self, id: RecordId, now: Now) -> Option<Hit> {
         let entry = self.entries.get(&id)?;
-        let is_young = now.at.plus(now.error).since(entry.shown_at) < self.age_max;
-        if is_young && is_replayable(&entry.record, now) {
+        if self.is_young(entry.shown_at, now) && is_replayable(&entry.record, now) {
             return Some(Hit(entry));
         }
         self.entries.remove(&id);
         None
+    }
+
+    fn is_young(&self, shown_at: Timestamp, now: Now) -> bool {
+        now.at.plus(now.error).since(shown_at) < self.age_max
     }
 
     /// Takes out what the store no longer says.
@@ -110,6 +138,14 @@ impl Cache {
         let mut counter = self.counter(id);
         *counter += 1;
         self.entries.remove(&id);
+    }
+
+    /// Takes everything out.
+    pub(crate) fn clear(&self) {
+        for epoch in &self.epochs {
+            *epoch.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        }
+        self.entries.clear();
     }
 
     /// What is in it, in bytes.

@@ -12,6 +12,7 @@ use oncegate_core::key::Key;
 use oncegate_core::record::{Reason, Record};
 use oncegate_core::scope::{Address, Scope};
 use oncegate_core::time::Now;
+use oncegate_store::signals::Signal;
 use oncegate_store::{Effect, Kind, Store, StoreError};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -19,6 +20,7 @@ use tokio::sync::Notify;
 use crate::breaker::Breaker;
 use crate::cache::Cache;
 use crate::clock::NodeClock;
+use crate::herald::Herald;
 use crate::meters::Duplicates;
 use crate::options::Options;
 use crate::wait::Waiters;
@@ -43,6 +45,7 @@ pub(crate) struct Inner<S> {
     pub(crate) clock: NodeClock,
     pub(crate) waiters: Waiters,
     pub(crate) breaker: Arc<Breaker>,
+    pub(crate) herald: Herald,
     pub(crate) duplicates: Duplicates,
     pub(crate) options: Options,
     pub(crate) runtime: Handle,
@@ -60,20 +63,25 @@ impl<S: Store> Engine<S> {
         };
         let runtime = Handle::current();
         let breaker = Arc::new(Breaker::new(options.breaker_failures.max(1), options.breaker_pause));
-        let writer = Writer::start(Arc::clone(&store), Arc::clone(&breaker), &options, runtime.clone())
-            .map_err(StartError::Thread)?;
-        Ok(Self(Arc::new(Inner {
+        let writer = Writer::start(&store, &breaker, &options, &runtime).map_err(StartError::Thread)?;
+        let (herald, channel) = Herald::of_store(&*store);
+        let inner = Arc::new(Inner {
             store,
             writer,
             cache: Cache::new(options.cache_bytes, options.cache_age_max),
             clock,
             waiters: Waiters::default(),
             breaker,
+            herald,
             duplicates: Duplicates::default(),
             options,
             runtime,
             behind: Behind::default(),
-        })))
+        });
+        if let Some(channel) = channel {
+            inner.herald.start(&inner, &channel);
+        }
+        Ok(Self(inner))
     }
 
     /// The store beneath.
@@ -93,8 +101,8 @@ impl<S: Store> Engine<S> {
         let row = self.read(id).await?;
         let stepped = self.step(event, row).await;
         // Also after an error: the write may have landed.
-        self.0.cache.drop_record(id);
-        self.0.waiters.wake(id);
+        self.0.let_go(id);
+        self.0.herald.tell(Signal::Forgotten(id));
         Ok(stepped?.step)
     }
 
@@ -142,6 +150,17 @@ impl<S: Store> Engine<S> {
     /// then drain, then end. What is still running at the limit becomes `unknown` when its lease lapses.
     pub async fn drain(&self, limit: Duration) -> bool {
         tokio::time::timeout(limit, self.0.behind.until(Behind::is_idle)).await.is_ok()
+    }
+}
+
+impl<S> Inner<S> {
+    /// Something has become of the record, and nobody here may replay what it was.
+    pub(crate) fn let_go(&self, id: RecordId) {
+        self.cache.drop_record(id);
+        if let Some(shared) = &self.options.shared_cache {
+            shared.remove(id);
+        }
+        self.waiters.wake(id);
     }
 }
 

@@ -191,9 +191,9 @@ impl<S: Store> Drop for Held<S> {
             .into_event(self.lease.holder)
             .into(),
         };
-        let (engine, record) = (self.engine.clone(), self.record.clone());
+        let (engine, record, awaited) = (self.engine.clone(), self.record.clone(), self.awaited());
         self.engine.behind(async move {
-            drop(engine.settle_until_done(&event, record).await);
+            drop(engine.settle_until_done(&event, record, awaited).await);
         });
     }
 }

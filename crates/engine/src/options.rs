@@ -1,6 +1,11 @@
 //! What an engine may be told.
 
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
+
+use oncegate_store::shared_cache::SharedCache;
 
 use crate::clock::NodeClock;
 
@@ -28,6 +33,8 @@ pub struct Options {
     pub breaker_failures: u32,
     /// …for this long; then one of them is let through to look.
     pub breaker_pause: Duration,
+    /// Completed records that nodes share beside the store, asked after this node's own cache and before the store.
+    pub shared_cache: Option<Shared>,
     /// A clock other than the store's own, for tests.
     pub clock: Option<NodeClock>,
 }
@@ -45,7 +52,34 @@ impl Default for Options {
             wait_poll: Duration::from_millis(500),
             breaker_failures: 5,
             breaker_pause: Duration::from_millis(500),
+            shared_cache: None,
             clock: None,
         }
+    }
+}
+
+/// A shared cache, whichever it is.
+#[derive(Clone)]
+pub struct Shared(Arc<dyn SharedCache>);
+
+impl Shared {
+    /// This one.
+    #[must_use]
+    pub fn new(cache: impl SharedCache) -> Self {
+        Self(Arc::new(cache))
+    }
+}
+
+impl Deref for Shared {
+    type Target = dyn SharedCache;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.0
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Shared")
     }
 }

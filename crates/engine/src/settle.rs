@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 
 use oncegate_core::classify::Class;
 use oncegate_core::decide::{Decision, Event};
+use oncegate_core::policy::{AfterDoubt, WhileInProgress};
 use oncegate_core::record::{Holder, Reason, Record};
 use oncegate_core::response::Answer;
+use oncegate_store::signals::Signal;
 use oncegate_store::{Kind, Store};
 
 use crate::engine::Engine;
@@ -79,10 +81,29 @@ impl<S: Store> Held<S> {
         }
         let event = Arc::new(settlement.into_event(self.lease.holder));
         self.ending = Ending::Said(Arc::clone(&event));
-        let settled = self.engine.settle_until_done(&event, self.record.clone()).await;
+        let settled = self.engine.settle_until_done(&event, self.record.clone(), self.awaited()).await;
         self.ending = Ending::Recorded;
         self.route.meters().settle_s.record(started.elapsed());
         settled
+    }
+}
+
+/// Who may be waiting for the end of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Awaited {
+    /// Nobody, by the route's policy.
+    Nobody,
+    /// Duplicates, on other nodes too.
+    Elsewhere,
+}
+
+impl<S: Store> Held<S> {
+    /// Where duplicates are refused, nobody is told: it would be one signal a request, for nothing.
+    pub(crate) fn awaited(&self) -> Awaited {
+        let policy = self.route.policy();
+        let is_awaited =
+            policy.in_progress == WhileInProgress::Wait || policy.after_doubt == AfterDoubt::WaitThenReject;
+        if is_awaited { Awaited::Elsewhere } else { Awaited::Nobody }
     }
 }
 
@@ -108,7 +129,7 @@ impl<S: Store> Held<S> {
 }
 
 impl<S: Store> Engine<S> {
-    pub(crate) async fn settle_until_done(&self, event: &Event, record: Record) -> Settled {
+    pub(crate) async fn settle_until_done(&self, event: &Event, record: Record, awaited: Awaited) -> Settled {
         let id = record.id;
         let mut pause = BACKOFF_FIRST;
         loop {
@@ -119,6 +140,9 @@ impl<S: Store> Engine<S> {
                         self.0.cache.keep(row, epoch, self.now());
                     }
                     self.0.waiters.wake(id);
+                    if awaited == Awaited::Elsewhere {
+                        self.0.herald.tell(Signal::Settled(id));
+                    }
                     return match (stepped.step.decision, stepped.row) {
                         (Decision::Fenced(row), _) => {
                             tracing::warn!(record = %id, "an attempt ended otherwise than its holder says; answered from the row");

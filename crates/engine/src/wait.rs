@@ -94,6 +94,17 @@ impl Waiters {
         }
     }
 
+    /// Anything may have become of any record.
+    pub(crate) fn wake_all(&self) {
+        for shard in &self.shards {
+            let waiting: Vec<RecordId> =
+                shard.lock().unwrap_or_else(PoisonError::into_inner).keys().copied().collect();
+            for id in waiting {
+                self.wake(id);
+            }
+        }
+    }
+
     /// Holds on to those who wait, as one of them: whoever leaves last takes the entry along.
     fn waking(&self, id: RecordId) -> Option<Waiter<'_>> {
         let notify = self.shard(id).get(&id).and_then(Weak::upgrade)?;

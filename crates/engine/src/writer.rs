@@ -4,21 +4,23 @@
 //! submission, at most one of them in a batch; what waits is bounded, and past the bound a new request is refused, never
 //! queued.
 //!
-//! One thread of its own, because an embedded store keeps the thread that writes ([`oncegate_store::Writing::Blocks`]) and
-//! a linger of microseconds is finer than a runtime's timer.
+//! Threads of its own, because an embedded store keeps the thread that writes ([`oncegate_store::Writing::Blocks`]) and
+//! a linger of microseconds is finer than a runtime's timer. One for such a store; as many as a store takes batches at once
+//! otherwise. One of them at a time gathers the next batch, and leaves out keys that another's batch is about.
 
 mod batch;
 mod pace;
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use metrics::{Histogram, histogram};
+use oncegate_core::identity::RecordId;
 use oncegate_core::record::{Record, State};
-use oncegate_store::{Effect, Kind, Outcome, Result as StoreResult, Store, StoreError, Write};
+use oncegate_store::{Effect, Kind, Outcome, Result as StoreResult, Store, StoreError, Write, Writing};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
@@ -56,6 +58,8 @@ pub(crate) struct Ticket {
 struct Shared {
     queue: Mutex<Queue>,
     arrived: Condvar,
+    /// Held by the thread that gathers.
+    gathering: Mutex<()>,
     /// Requests between their arrival and their end: who may still bring something.
     in_flight: AtomicUsize,
     commits: AtomicU64,
@@ -66,7 +70,9 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Queue {
     jobs: VecDeque<Job>,
-    /// The thread sleeps until so many are here.
+    /// Keys of batches that are on their way.
+    busy: HashSet<RecordId>,
+    /// The gathering thread sleeps until so many are here.
     wanted: usize,
     is_closed: bool,
 }
@@ -82,29 +88,37 @@ struct Job {
 
 impl Writer {
     pub(crate) fn start<S: Store>(
-        store: Arc<S>,
-        breaker: Arc<Breaker>,
+        store: &Arc<S>,
+        breaker: &Arc<Breaker>,
         options: &Options,
-        runtime: Handle,
+        runtime: &Handle,
     ) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             queue: Mutex::default(),
             arrived: Condvar::new(),
+            gathering: Mutex::default(),
             in_flight: AtomicUsize::new(0),
             commits: AtomicU64::new(0),
             writes: AtomicU64::new(0),
             lingers: AtomicU64::new(0),
         });
-        let thread = Thread {
-            store,
-            breaker,
-            shared: Arc::clone(&shared),
-            runtime,
-            batch_max: options.batch_max.max(1),
-            pace: Pace::new(options.linger),
-            batch_size: histogram!(names::BATCH_SIZE),
+        let at_once = match store.capability().writing {
+            Writing::Blocks => 1,
+            Writing::Awaits { at_once } => at_once.max(1),
         };
-        std::thread::Builder::new().name("oncegate writer".to_owned()).spawn(move || thread.run())?;
+        for _ in 0..at_once {
+            let thread = Thread {
+                store: Arc::clone(store),
+                breaker: Arc::clone(breaker),
+                shared: Arc::clone(&shared),
+                runtime: runtime.clone(),
+                is_alone: at_once == 1,
+                batch_max: options.batch_max.max(1),
+                pace: Pace::new(options.linger),
+                batch_size: histogram!(names::BATCH_SIZE),
+            };
+            std::thread::Builder::new().name("oncegate writer".to_owned()).spawn(move || thread.run())?;
+        }
         let units = options.queue_bytes.div_ceil(UNIT_BYTES).clamp(16, Semaphore::MAX_PERMITS >> 4);
         let units_max = u32::try_from(units).unwrap_or(u32::MAX);
         Ok(Self { shared, room: Arc::new(Semaphore::new(units_max as usize)), units_max })
@@ -166,7 +180,7 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         self.shared.queue().is_closed = true;
-        self.shared.arrived.notify_one();
+        self.shared.arrived.notify_all();
     }
 }
 
@@ -231,6 +245,8 @@ struct Thread<S> {
     breaker: Arc<Breaker>,
     shared: Arc<Shared>,
     runtime: Handle,
+    /// No other thread takes from the queue.
+    is_alone: bool,
     batch_max: usize,
     pace: Pace,
     batch_size: Histogram,
@@ -253,6 +269,7 @@ impl<S: Store> Thread<S> {
     fn turn(&mut self) -> bool {
         let Some(batch) = self.next_batch() else { return false };
         if !batch.is_empty() {
+            let _on_the_way = (!self.is_alone).then(|| OnTheWay::new(&self.shared, &batch));
             self.commit(batch);
         }
         true
@@ -261,6 +278,7 @@ impl<S: Store> Thread<S> {
     /// Waits for work; `None` when there will be no more.
     fn next_batch(&mut self) -> Option<Batch> {
         let shared = Arc::clone(&self.shared);
+        let _gathering = shared.gathering.lock().unwrap_or_else(PoisonError::into_inner);
         let mut queue = shared.queue();
         queue.wanted = 1;
         while queue.jobs.is_empty() {
@@ -276,7 +294,17 @@ impl<S: Store> Thread<S> {
         }
         // Nobody needs to wake a thread that is awake.
         queue.wanted = usize::MAX;
-        let batch = Batch::take(&mut queue.jobs, self.batch_max);
+        let Queue { jobs, busy, .. } = &mut *queue;
+        let batch = Batch::take(jobs, self.batch_max, busy);
+        if batch.is_empty() && !queue.jobs.is_empty() {
+            // All that is here is about keys of batches on their way: the end of one of these is worth waiting for.
+            queue.wanted = queue.jobs.len() + 1;
+            drop(shared.arrived.wait(queue).unwrap_or_else(PoisonError::into_inner));
+            return Some(batch);
+        }
+        if !self.is_alone {
+            queue.busy.extend(batch.writes.iter().map(Write::id));
+        }
         drop(queue);
         self.pace.took(batch.len());
         Some(batch)
@@ -317,6 +345,32 @@ impl<S: Store> Thread<S> {
             return Err(StoreError::new(Kind::Other, Effect::Unknown, "apply").because(words));
         }
         Ok(outcomes)
+    }
+}
+
+/// Keys that are on their way, until they are not, whatever happens meanwhile.
+struct OnTheWay {
+    shared: Arc<Shared>,
+    ids: Vec<RecordId>,
+}
+
+impl OnTheWay {
+    fn new(shared: &Arc<Shared>, batch: &Batch) -> Self {
+        Self { shared: Arc::clone(shared), ids: batch.writes.iter().map(Write::id).collect() }
+    }
+}
+
+impl Drop for OnTheWay {
+    fn drop(&mut self) {
+        let mut queue = self.shared.queue();
+        for id in &self.ids {
+            queue.busy.remove(id);
+        }
+        let is_awaited = !queue.jobs.is_empty();
+        drop(queue);
+        if is_awaited {
+            self.shared.arrived.notify_one();
+        }
     }
 }
 

@@ -160,7 +160,11 @@ type Found = Result<Option<Record>>;
 
 impl Store for PostgresStore {
     fn capability(&self) -> Capability {
-        Capability { durability: Durability::Durable, sharing: Sharing::Network, writing: Writing::Awaits }
+        Capability {
+            durability: Durability::Durable,
+            sharing: Sharing::Network,
+            writing: Writing::Awaits { at_once: self.writers.count() },
+        }
     }
 
     async fn apply(&self, batch: &[Write]) -> Result<Vec<Outcome>> {

@@ -122,8 +122,11 @@ pub struct Capability {
 /// What [`Store::apply`] does with the thread that polls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writing {
-    /// Gives it back while it waits, as futures do.
-    Awaits,
+    /// Gives it back while it waits, as futures do; and so many batches may be on their way at once.
+    Awaits {
+        /// At least one.
+        at_once: usize,
+    },
     /// Keeps it until the batch is durable, because a hand-over to another thread and back would cost more than the write.
     /// Whoever calls it often gives it a thread of its own, as the engine's writer does.
     Blocks,

@@ -163,7 +163,11 @@ impl Default for MemoryStore {
 
 impl Store for MemoryStore {
     fn capability(&self) -> Capability {
-        Capability { durability: Durability::None, sharing: Sharing::Process, writing: Writing::Awaits }
+        Capability {
+            durability: Durability::None,
+            sharing: Sharing::Process,
+            writing: Writing::Awaits { at_once: 1 },
+        }
     }
 
     async fn apply(&self, batch: &[Write]) -> Result<Vec<Outcome>> {

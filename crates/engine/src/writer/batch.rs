@@ -29,8 +29,8 @@ pub(super) struct Waiting {
 }
 
 impl Batch {
-    /// Takes what is at the head of the queue.
-    pub(super) fn take(queue: &mut VecDeque<Job>, batch_max: usize) -> Self {
+    /// Takes what is at the head of the queue, but nothing of keys that are `busy` in another batch.
+    pub(super) fn take(queue: &mut VecDeque<Job>, batch_max: usize, busy: &HashSet<RecordId>) -> Self {
         let mut batch = Self { writes: Vec::new(), waiting: Vec::new() };
         let mut places: HashMap<RecordId, usize> = HashMap::new();
         let mut blocked: HashSet<RecordId> = HashSet::new();
@@ -40,7 +40,7 @@ impl Batch {
         {
             let id = job.write.id();
             match places.get(&id) {
-                None if !blocked.contains(&id) => {
+                None if !blocked.contains(&id) && !busy.contains(&id) => {
                     if batch.add(job) {
                         places.insert(id, batch.writes.len() - 1);
                     }
@@ -156,16 +156,27 @@ mod tests {
     fn a_batch_has_one_write_a_key_and_the_rest_keeps_its_order() {
         let jobs = [(1, 1), (2, 1), (1, 2), (3, 1), (1, 3), (2, 2)];
         let mut queue: VecDeque<Job> = jobs.map(|(key, version)| change(key, version).0).into();
-        assert_eq!(shown(&Batch::take(&mut queue, 10)), [(1, 1), (2, 1), (3, 1)]);
-        assert_eq!(shown(&Batch::take(&mut queue, 10)), [(1, 2), (2, 2)]);
-        assert_eq!(shown(&Batch::take(&mut queue, 10)), [(1, 3)]);
+        assert_eq!(shown(&Batch::take(&mut queue, 10, &HashSet::new())), [(1, 1), (2, 1), (3, 1)]);
+        assert_eq!(shown(&Batch::take(&mut queue, 10, &HashSet::new())), [(1, 2), (2, 2)]);
+        assert_eq!(shown(&Batch::take(&mut queue, 10, &HashSet::new())), [(1, 3)]);
         assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn what_another_batch_is_about_waits_in_order() {
+        let jobs = [(1, 1), (2, 1), (1, 2)];
+        let mut queue: VecDeque<Job> = jobs.map(|(key, version)| change(key, version).0).into();
+        let busy = HashSet::from([RecordId::from_bytes([1; 16])]);
+        assert_eq!(shown(&Batch::take(&mut queue, 10, &busy)), [(2, 1)]);
+        assert!(Batch::take(&mut queue, 10, &busy).is_empty());
+        assert_eq!(shown(&Batch::take(&mut queue, 10, &HashSet::new())), [(1, 1)]);
+        assert_eq!(shown(&Batch::take(&mut queue, 10, &HashSet::new())), [(1, 2)]);
     }
 
     #[test]
     fn a_batch_is_no_larger_than_it_may_be() {
         let mut queue: VecDeque<Job> = (0..10).map(|key| change(key, 1).0).collect();
-        assert_eq!(Batch::take(&mut queue, 4).len(), 4);
+        assert_eq!(Batch::take(&mut queue, 4, &HashSet::new()).len(), 4);
         assert_eq!(queue.len(), 6);
     }
 
@@ -174,6 +185,6 @@ mod tests {
         let (given_up, _told) = change(1, 1);
         given_up.claim.store(true, Ordering::Release);
         let mut queue = VecDeque::from([given_up, change(1, 2).0]);
-        assert_eq!(shown(&Batch::take(&mut queue, 10)), [(1, 2)]);
+        assert_eq!(shown(&Batch::take(&mut queue, 10, &HashSet::new())), [(1, 2)]);
     }
 }

@@ -42,6 +42,10 @@ impl Writers {
         Self { links, free: tokio::sync::Semaphore::new(count) }
     }
 
+    pub(super) const fn count(&self) -> usize {
+        self.links.len()
+    }
+
     /// Applies `batch`; what others were in the way of, again.
     pub(super) async fn apply(&self, statements: &Statements, batch: &[Write]) -> Result<Vec<Outcome>> {
         if batch.len() > BATCH_MAX {
