@@ -66,7 +66,7 @@ fn outcome(write: &Write, reply: &Value) -> Option<Outcome> {
         Value::Int(1) => Outcome::Applied,
         Value::Int(0) => Outcome::Unreadable { problem: "what is there is not a row".to_owned() },
         Value::Nil => Outcome::Refused { current: None },
-        Value::BulkString(bytes) => match row::decode(bytes, Some(write.id())) {
+        Value::BulkString(bytes) => match row::decode(bytes, write.id()) {
             Ok(record) => Outcome::Refused { current: Some(Box::new(record)) },
             Err(problem) => Outcome::Unreadable { problem },
         },

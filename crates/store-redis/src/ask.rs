@@ -45,14 +45,14 @@ pub(crate) async fn due(
         let arguments = [now.as_micros().to_string(), offset.to_string(), count.to_string()];
         let arguments = arguments.into_iter().chain([BYTES_MAX.to_string(), keys.rows()]);
         let call = Call::new(&DUE, vec![keys.due(what)], arguments.map(String::into_bytes).collect());
-        let rows = rows("due", run(link, "due", call).await?)?;
-        if rows.is_empty() {
+        let found = array("due", run(link, "due", call).await?)?;
+        if found.is_empty() {
             break;
         }
-        offset += rows.len();
-        for found in rows {
-            bytes += found.len();
-            match row::decode(&found, None) {
+        offset += found.len() / 2;
+        for found in found.chunks_exact(2) {
+            bytes += size(&found[1]);
+            match decode(&found[0], &found[1]) {
                 Ok(record) if what.moment(&record).is_none_or(|moment| moment > now) => {}
                 Ok(record) if met.insert(record.id) => scan.records.push(record),
                 Ok(_) => {}
@@ -90,8 +90,7 @@ pub(crate) async fn browse(
         let found = part(link, names, before, ROWS_MAX.min(limit.saturating_add(1)), keys).await?;
         let Some((seq, _)) = found.last() else { return Ok(page) };
         before = Some(*seq);
-        for (seq, found) in found {
-            let record = row::decode(&found, None);
+        for (seq, record) in found {
             if record.as_ref().is_ok_and(|record| !matches(filter, record)) {
                 continue;
             }
@@ -150,7 +149,7 @@ async fn one(
     let found = link.call("browse", Nature::Reads, async move |mut connection| {
         redis::cmd("GET").arg(name).query_async::<Option<Vec<u8>>>(&mut connection).await
     });
-    match found.await?.map(|found| row::decode(&found, Some(id))) {
+    match found.await?.map(|found| row::decode(&found, id)) {
         _ if limit == 0 => {}
         Some(Ok(record)) if matches(filter, &record) => page.records.push(record),
         Some(Err(_)) => page.unreadable = 1,
@@ -182,29 +181,36 @@ async fn part(
     before: Option<i64>,
     count: usize,
     keys: &Keys,
-) -> Result<Vec<(i64, Vec<u8>)>> {
+) -> Result<Vec<(i64, std::result::Result<Record, String>)>> {
     let before = before.map_or_else(|| "+inf".to_owned(), |seq| format!("({seq}"));
     let arguments = [before, count.to_string(), BYTES_MAX.to_string(), keys.rows()];
     let call = Call::new(&PAGE, names, arguments.map(String::into_bytes).into());
-    let mut reply = array("browse", run(link, "browse", call).await?)?.into_iter();
-    let mut part = Vec::new();
-    while let (Some(seq), Some(row)) = (reply.next(), reply.next()) {
-        let (Value::Int(seq), Value::BulkString(row)) = (seq, row) else { return Err(odd("browse")) };
-        part.push((seq, row));
+    let reply = array("browse", run(link, "browse", call).await?)?;
+    let row = |found: &[Value]| match &found[0] {
+        Value::Int(seq) => Ok((*seq, decode(&found[1], &found[2]))),
+        _ => Err(odd("browse")),
+    };
+    reply.chunks_exact(3).map(row).collect()
+}
+
+/// A row as a script found it, under its id.
+fn decode(id: &Value, row: &Value) -> std::result::Result<Record, String> {
+    let (Value::BulkString(id), Value::BulkString(row)) = (id, row) else {
+        return Err("neither id nor row".to_owned());
+    };
+    let id = std::str::from_utf8(id).ok().and_then(|id| id.parse().ok());
+    row::decode(row, id.ok_or_else(|| "what is listed is not an id".to_owned())?)
+}
+
+const fn size(row: &Value) -> usize {
+    match row {
+        Value::BulkString(row) => row.len(),
+        _ => 0,
     }
-    Ok(part)
 }
 
 async fn run(link: &Arc<Link<Settings>>, operation: &'static str, call: Call) -> Result<Value> {
     link.call(operation, Nature::Reads, async move |mut connection| call.run(&mut connection).await).await
-}
-
-fn rows(operation: &'static str, reply: Value) -> Result<Vec<Vec<u8>>> {
-    let row = |value| match value {
-        Value::BulkString(row) => Ok(row),
-        _ => Err(odd(operation)),
-    };
-    array(operation, reply)?.into_iter().map(row).collect()
 }
 
 fn array(operation: &'static str, reply: Value) -> Result<Vec<Value>> {

@@ -77,8 +77,8 @@ fn head(record: &Record) -> [u8; HEAD] {
     head
 }
 
-/// Reads a row back; `id` is the one that it was found under, where that is known.
-pub(crate) fn decode(row: &[u8], id: Option<RecordId>) -> Result<Record, String> {
+/// Reads a row back; `id` is the one that it was found under.
+pub(crate) fn decode(row: &[u8], id: RecordId) -> Result<Record, String> {
     let Some((found, body)) = row.split_at_checked(HEAD) else {
         return Err(format!("the row has {} bytes, fewer than its head", row.len()));
     };
@@ -89,7 +89,7 @@ pub(crate) fn decode(row: &[u8], id: Option<RecordId>) -> Result<Record, String>
     if found != head(&record) {
         return Err("the row's head is not that of its record".to_owned());
     }
-    if id.is_some_and(|id| id != record.id) {
+    if record.id != id {
         return Err(format!("the row is that of {}", record.id));
     }
     Ok(record)
@@ -105,15 +105,15 @@ mod tests {
     fn rows_come_back_and_damage_is_noticed() {
         for record in every_shape().into_iter().filter(|record| record.encode().len() < 10_000) {
             let row = encode(&record);
-            assert_eq!(decode(&row, Some(record.id)).as_ref(), Ok(&record));
-            assert!(decode(&row, Some(RecordId::from_bytes([0; 16]))).is_err(), "another's row");
+            assert_eq!(decode(&row, record.id).as_ref(), Ok(&record));
+            assert!(decode(&row, RecordId::from_bytes([0; 16])).is_err(), "another's row");
             for length in 0..row.len() {
-                assert!(decode(&row[..length], None).is_err(), "cut to {length} bytes");
+                assert!(decode(&row[..length], record.id).is_err(), "cut to {length} bytes");
             }
             for place in 0..HEAD {
                 let mut damaged = row.clone();
                 damaged[place] ^= 0x40;
-                assert!(decode(&damaged, None).is_err(), "byte {place} of the head");
+                assert!(decode(&damaged, record.id).is_err(), "byte {place} of the head");
             }
         }
     }

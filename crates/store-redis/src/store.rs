@@ -147,7 +147,7 @@ impl Store for RedisStore {
         let found = self.link.call("read", Nature::Reads, get).await?;
         let unreadable = |problem| StoreError::new(Kind::Unreadable, Effect::None, "read").because(problem);
         let row = |(id, row): (&RecordId, Option<Vec<u8>>)| {
-            row.map(|row| row::decode(&row, Some(*id)).map_err(unreadable)).transpose()
+            row.map(|row| row::decode(&row, *id).map_err(unreadable)).transpose()
         };
         Ok(ids.iter().zip(found).map(row).collect())
     }
