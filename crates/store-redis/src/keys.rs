@@ -55,6 +55,11 @@ impl Keys {
         self.name("signals")
     }
 
+    /// A cached record, which is no row.
+    pub(crate) fn cached(&self, id: RecordId) -> String {
+        format!("{}cache:{id}", self.prefix)
+    }
+
     fn name(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)
     }

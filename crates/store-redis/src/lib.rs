@@ -3,6 +3,7 @@
 mod address;
 mod apply;
 mod ask;
+mod cache;
 mod clock;
 mod error;
 mod io;
@@ -15,5 +16,6 @@ mod signals;
 mod store;
 mod warning;
 
+pub use cache::{RedisCache, RedisCacheOptions};
 pub use store::{RedisOptions, RedisStore};
 pub use warning::Warning;

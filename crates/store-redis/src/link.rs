@@ -50,6 +50,25 @@ struct LiveState {
     given_up: Notify,
 }
 
+impl LiveState {
+    /// No further call uses it.
+    fn give_up(&self) {
+        self.is_over.store(true, Ordering::Release);
+        self.given_up.notify_one();
+    }
+}
+
+/// A connection that is given up unless it is taken out of here.
+struct Unproven<'a>(Option<&'a LiveState>);
+
+impl Drop for Unproven<'_> {
+    fn drop(&mut self) {
+        if let Some(state) = self.0 {
+            state.give_up();
+        }
+    }
+}
+
 impl<L: LookOver> Link<L> {
     pub(crate) fn new(on: Handle, address: Address, limit: Duration, look_over: L) -> Self {
         Self { on, address, limit, look_over, current: Mutex::new(None) }
@@ -99,7 +118,7 @@ impl<L: LookOver> Link<L> {
             Ok(Ok(answered)) => Ok(answered),
             Ok(Err(error)) => Err(error::of_call(error, operation, nature)),
             Err(_) => {
-                self.give_up(&live).await;
+                live.state.give_up();
                 Err(self.took_too_long(nature.effect(), operation))
             }
         }
@@ -117,12 +136,13 @@ impl<L: LookOver> Link<L> {
             return Ok(live.clone());
         }
         *current = None;
-        let mut live =
+        let live =
             self.dial().await.map_err(|error| error::of_connecting(&error, operation, &self.address))?;
-        if let Err(refusal) = self.look_over.look_over(&mut live.connection).await {
-            live.state.given_up.notify_one();
-            return Err(refusal);
-        }
+        // A caller who stops waiting here drops this future, and the connection must end with it.
+        let mut unproven = Unproven(Some(&live.state));
+        self.look_over.look_over(&mut live.connection.clone()).await?;
+        unproven.0 = None;
+        drop(unproven);
         Ok(current.insert(live).clone())
     }
 
@@ -144,14 +164,6 @@ impl<L: LookOver> Link<L> {
             watched.is_over.store(true, Ordering::Release);
         });
         Ok(Live { connection, state })
-    }
-
-    async fn give_up(&self, live: &Live) {
-        live.state.given_up.notify_one();
-        let mut current = self.current.lock().await;
-        if current.as_ref().is_some_and(|current| Arc::ptr_eq(&current.state, &live.state)) {
-            *current = None;
-        }
     }
 }
 
