@@ -108,8 +108,8 @@ impl RedisCacheOptions {
         io.handle().spawn(Keeper::new(address.clone(), Arc::clone(&current)).run());
         let writer = Writer { waiting, current: Arc::clone(&current), keys: keys.clone(), age: self.age };
         io.handle().spawn(writer.run());
-        let breaker = Arc::new(Breaker::new(self.failures_max, self.pause));
-        Ok(RedisCache { io, current, keys, limit: self.limit, breaker, changes, address })
+        let breaker = Arc::new(Breaker::new(self.failures_max, io::bounded(self.pause)));
+        Ok(RedisCache { io, current, keys, limit: io::bounded(self.limit), breaker, changes, address })
     }
 }
 

@@ -4,6 +4,7 @@
 //! that is polled from any runtime, or from a plain thread, works the same.
 
 use std::future::Future;
+use std::time::Duration;
 
 use oncegate_store::{Effect, Kind, Result, StoreError};
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -36,6 +37,11 @@ impl Drop for Io {
             runtime.shutdown_background();
         }
     }
+}
+
+/// A span that can be added to a moment, whatever the caller asked for.
+pub(crate) fn bounded(span: Duration) -> Duration {
+    span.min(Duration::from_hours(24))
 }
 
 /// Runs `job` on the thread; `None` if the thread is ending.

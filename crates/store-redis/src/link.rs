@@ -147,12 +147,7 @@ impl<L: LookOver> Link<L> {
     }
 
     async fn dial(&self) -> std::result::Result<Live, RedisError> {
-        let stream = dial(&self.address).await?;
-        // Limits of time are ours; the library's would not say whether anything was sent.
-        let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-        let made = MultiplexedConnection::new_with_config(&self.address.handshake, stream, config);
-        // The handshake is driven by the very future that it returns.
-        let (connection, driver) = made.await?;
+        let (connection, driver) = shake_hands(&self.address).await?;
         let state = Arc::new(LiveState::default());
         let (watched, limit) = (Arc::clone(&state), self.limit);
         self.on.spawn(async move {
@@ -165,6 +160,15 @@ impl<L: LookOver> Link<L> {
         });
         Ok(Live { connection, state })
     }
+}
+
+/// A connection, and what drives it until it ends.
+pub(crate) async fn shake_hands(
+    address: &Address,
+) -> std::result::Result<(Connection, impl Future<Output = ()> + Send + 'static), RedisError> {
+    // Limits of time are ours; the library's would not say whether anything was sent.
+    let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+    MultiplexedConnection::new_with_config(&address.handshake, dial(address).await?, config).await
 }
 
 /// A TCP connection to the server.

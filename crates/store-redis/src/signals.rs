@@ -5,7 +5,6 @@
 //! Not here: what a signal means (the engine).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -58,7 +57,6 @@ impl RedisSignals {
             channel: self.channel.clone(),
             limit: self.limit,
             tell,
-            has_missed: AtomicBool::new(false),
         };
         self.io.handle().spawn(listener.run());
         heard
@@ -82,13 +80,10 @@ impl Signals for RedisSignals {
     fn hear(&self) -> Pending<'_, Heard> {
         Box::pin(async move {
             let mut heard = self.heard.lock().await;
-            loop {
-                let receiver = heard.get_or_insert_with(|| self.listen());
-                match receiver.recv().await {
-                    Some(told) => return told,
-                    // The listener ends with the thread alone.
-                    None => std::future::pending::<()>().await,
-                }
+            match heard.get_or_insert_with(|| self.listen()).recv().await {
+                Some(told) => told,
+                // The listener ends with the thread alone.
+                None => std::future::pending().await,
             }
         })
     }
@@ -99,7 +94,6 @@ struct Listener {
     channel: String,
     limit: Duration,
     tell: mpsc::Sender<Heard>,
-    has_missed: AtomicBool,
 }
 
 impl Listener {
@@ -110,7 +104,6 @@ impl Listener {
             match timeout(self.limit, self.subscribe()).await {
                 Ok(Ok((sink, stream))) => {
                     pause = RETRY_FIRST;
-                    self.missed();
                     self.forward(sink, stream).await;
                 }
                 Ok(Err(error)) => tracing::debug!("cannot listen to {:?}: {error}", self.address),
@@ -128,37 +121,36 @@ impl Listener {
         Ok(connection.split())
     }
 
-    /// Until the connection ends, or does not answer.
+    /// Until the connection ends, does not answer, or nobody listens any more.
     async fn forward(&self, mut sink: PubSubSink, mut stream: PubSubStream) {
+        // While there is a gap to tell, signals are passed over: the gap comes after them.
+        let mut has_missed = true;
         loop {
-            match timeout(PROBE_EVERY, stream.next()).await {
-                Ok(Some(message)) => self.pass_on(message.get_payload_bytes()),
+            let message = tokio::select! {
+                room = self.tell.reserve(), if has_missed => match room {
+                    Ok(room) => {
+                        room.send(Heard::Gap);
+                        has_missed = false;
+                        continue;
+                    }
+                    Err(_) => return,
+                },
+                message = timeout(PROBE_EVERY, stream.next()) => message,
+            };
+            match message {
+                Ok(Some(_)) if has_missed => {}
+                // What is not understood, a newer release's, may be anything.
+                Ok(Some(message)) => match decode(message.get_payload_bytes()) {
+                    Some(signals) => has_missed = self.tell.try_send(Heard::Signals(signals)).is_err(),
+                    None => has_missed = true,
+                },
                 Ok(None) => return,
                 Err(_) => match timeout(self.limit, sink.ping::<redis::Value>()).await {
-                    Ok(Ok(_)) => {}
+                    Ok(Ok(_)) if !self.tell.is_closed() => {}
                     _ => return,
                 },
             }
-            if self.tell.is_closed() {
-                return;
-            }
         }
-    }
-
-    fn pass_on(&self, message: &[u8]) {
-        if self.has_missed.load(Ordering::Relaxed) {
-            self.missed();
-        }
-        // What is not understood, a newer release's, may be anything.
-        let heard = decode(message).map_or(Heard::Gap, Heard::Signals);
-        if self.tell.try_send(heard).is_err() {
-            self.has_missed.store(true, Ordering::Relaxed);
-        }
-    }
-
-    fn missed(&self) {
-        let is_told = self.tell.try_send(Heard::Gap).is_ok();
-        self.has_missed.store(!is_told, Ordering::Relaxed);
     }
 }
 

@@ -23,7 +23,7 @@ use oncegate_store::{
 use crate::address::{Address, BAD_PREFIX, is_prefix, refused};
 use crate::clock::Latest;
 use crate::error::Nature;
-use crate::io::Io;
+use crate::io::{Io, bounded};
 use crate::keys::Keys;
 use crate::link::Link;
 use crate::settings::Settings;
@@ -68,13 +68,14 @@ impl RedisOptions {
             return Err(refused(BAD_PREFIX));
         }
         let keys = Keys::new(prefix);
+        let limit = bounded(self.limit);
         let io = Arc::new(Io::start("oncegate-redis")?);
-        let link = Link::new(io.handle().clone(), address.clone(), self.limit, Settings::default());
+        let link = Link::new(io.handle().clone(), address.clone(), limit, Settings::default());
         let link = Arc::new(link);
         link.connect().await?;
         let warnings = link.look_over().warnings();
         let latest = Latest::of(&address);
-        let signals = RedisSignals::new(io, Arc::clone(&link), address.clone(), keys.signals(), self.limit);
+        let signals = RedisSignals::new(io, Arc::clone(&link), address.clone(), keys.signals(), limit);
         Ok(RedisStore { link, keys, warnings, latest, signals: Arc::new(signals), address })
     }
 }

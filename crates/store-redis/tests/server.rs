@@ -414,6 +414,43 @@ async fn signals_reach_the_other_node_and_a_loss_is_a_gap() {
     assert_eq!(hear(&*two).await, Heard::Signals(told.to_vec()));
 }
 
+/// A listener that falls behind is told so, and hears on from there.
+#[tokio::test]
+async fn signals_that_nobody_fetches_become_a_gap() {
+    const MANY: usize = 1_500;
+    let server = Redis::start(DURABLE);
+    let store = open(&server).await;
+    let signals = store.signals().expect("signals");
+    assert_eq!(hear(&*signals).await, Heard::Gap, "it listens from now on");
+    let told = [Signal::Settled(id("a"))];
+    eventually(async || {
+        for _ in 0..MANY {
+            signals.tell(&told).await.expect("told");
+        }
+        // All of them, or fewer and a gap.
+        for _ in 0..MANY {
+            if hear(&*signals).await == Heard::Gap {
+                return Some(());
+            }
+        }
+        None
+    })
+    .await;
+    // It hears on; until it has caught up there may be further gaps.
+    let last = Heard::Signals(vec![Signal::Forgotten(id("last"))]);
+    eventually(async || {
+        signals.tell(&[Signal::Forgotten(id("last"))]).await.expect("told");
+        loop {
+            match hear(&*signals).await {
+                Heard::Gap => return None,
+                heard if heard == last => return Some(()),
+                Heard::Signals(_) => {}
+            }
+        }
+    })
+    .await;
+}
+
 async fn hear(signals: &dyn Signals) -> Heard {
     tokio::time::timeout(Duration::from_mins(1), signals.hear()).await.expect("something is heard")
 }

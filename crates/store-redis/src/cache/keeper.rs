@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, RedisError};
+use redis::RedisError;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
@@ -52,10 +51,7 @@ impl Keeper {
     }
 
     async fn connect(&self) -> Result<(Connection, JoinHandle<()>), RedisError> {
-        let stream = link::dial(&self.address).await?;
-        let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-        let made = MultiplexedConnection::new_with_config(&self.address.handshake, stream, config);
-        let (connection, driver) = made.await?;
+        let (connection, driver) = link::shake_hands(&self.address).await?;
         Ok((connection, tokio::spawn(driver)))
     }
 }
