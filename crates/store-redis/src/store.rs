@@ -73,6 +73,8 @@ impl RedisOptions {
         let link = Link::new(io.handle().clone(), address.clone(), limit, Settings::default());
         let link = Arc::new(link);
         link.connect().await?;
+        // Whoever may not run scripts, or finds foreign values under our names, learns it now.
+        ask::counts(&link, &keys).await?;
         let warnings = link.look_over().warnings();
         let latest = Latest::of(&address);
         let signals = RedisSignals::new(io, Arc::clone(&link), address.clone(), keys.signals(), limit);

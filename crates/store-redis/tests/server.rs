@@ -118,6 +118,11 @@ async fn settings_that_cannot_be_seen_are_said_to_be_unseen() {
     assert_eq!(server.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lfu"]), "OK");
     let refusal = RedisStore::open(&url).await.expect_err("eviction is refused");
     assert_eq!(told(&refusal), (Kind::Misconfigured, Effect::None));
+    assert_eq!(server.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]), "OK");
+    let user = ["ACL", "SETUSER", "weak", "on", ">pw", "~*", "&*", "+@all", "-@scripting"];
+    assert_eq!(server.command(&user), "OK");
+    let weak = RedisStore::open(url.replace("app:", "weak:")).await.expect_err("no scripts, no store");
+    assert_eq!(told(&weak), (Kind::Misconfigured, Effect::None));
     let wrong = url.replace(":pw@", ":other@");
     let refusal = RedisStore::open(&wrong).await.expect_err("a wrong password is refused");
     assert_eq!(told(&refusal), (Kind::Misconfigured, Effect::None));
