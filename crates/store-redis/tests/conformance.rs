@@ -4,11 +4,11 @@
 
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ::redis::{Client, Commands};
 use oncegate_conformance::Harness;
-use oncegate_store_redis::RedisStore;
+use oncegate_store_redis::{RedisOptions, RedisStore};
 use oncegate_test_servers::shared::redis_url;
 
 /// A prefix of its own.
@@ -24,7 +24,9 @@ impl Harness for Place {
     }
 
     async fn open(&self) -> RedisStore {
-        RedisStore::open(format!("{}?prefix={}", redis_url(), self.0)).await.expect("the store opens")
+        // Patient: the machine that runs the tests may be busy with other things.
+        let options = RedisOptions::new(format!("{}?prefix={}", redis_url(), self.0));
+        options.limit(Duration::from_secs(30)).open().await.expect("the store opens")
     }
 }
 
