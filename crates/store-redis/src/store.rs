@@ -127,7 +127,8 @@ impl Store for RedisStore {
     /// Durable only where nothing warns: everything else may lose what it has acknowledged, and says so.
     fn capability(&self) -> Capability {
         let durability = if self.warnings.is_empty() { Durability::Durable } else { Durability::None };
-        Capability { durability, sharing: Sharing::Network, writing: Writing::Awaits }
+        // One batch is on its way while another runs: the server runs one at a time.
+        Capability { durability, sharing: Sharing::Network, writing: Writing::Awaits { at_once: 2 } }
     }
 
     async fn apply(&self, batch: &[Write]) -> Result<Vec<Outcome>> {
