@@ -122,25 +122,32 @@ async fn it_recovers_by_itself() {
     put_until_kept(&cache, "a").await;
 }
 
-/// A server that hangs costs a few gets their limit, and the others nothing.
+/// A server that hangs costs a few gets their limit, and the others nothing. Without limit or breaker they would wait for the
+/// connection to be given up, which takes a second at least. A busy machine may be slow once, but not each time.
 #[tokio::test]
 async fn a_server_that_hangs_is_left_alone() {
     let server = Redis::start(&[]);
-    let options = RedisCacheOptions::new(server.url()).limit(Duration::from_millis(250));
-    let cache = options.breaker(3, Duration::from_mins(5)).start().expect("the cache starts");
-    put_until_kept(&cache, "a").await;
-    server.pause();
-    let started = Instant::now();
-    for _ in 0..200 {
-        assert_eq!(cache.get(id("a")).await, None);
+    let mut quickest = Duration::MAX;
+    for _ in 0..10 {
+        let options = RedisCacheOptions::new(server.url()).limit(Duration::from_millis(100));
+        let cache = options.breaker(3, Duration::from_mins(5)).start().expect("the cache starts");
+        put_until_kept(&cache, "a").await;
+        server.pause();
+        let started = Instant::now();
+        for _ in 0..200 {
+            assert_eq!(cache.get(id("a")).await, None);
+        }
+        quickest = quickest.min(started.elapsed());
+        assert!(quickest >= Duration::from_millis(200), "it did try: {quickest:?}");
+        server.resume();
+        assert_eq!(cache.get(id("a")).await, None, "the pause is long here");
+        if quickest < Duration::from_millis(900) {
+            break;
+        }
     }
-    // Three limits, not two hundred.
-    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
-    assert!(started.elapsed() >= Duration::from_millis(500), "it did try: {:?}", started.elapsed());
-    server.resume();
-    assert_eq!(cache.get(id("a")).await, None, "the pause is long here");
+    assert!(quickest < Duration::from_millis(900), "three limits, not two hundred: {quickest:?}");
 
-    let brief = RedisCacheOptions::new(server.url()).limit(Duration::from_millis(250));
+    let brief = RedisCacheOptions::new(server.url()).limit(Duration::from_millis(100));
     let cache = brief.breaker(3, Duration::from_millis(50)).start().expect("the cache starts");
     put_until_kept(&cache, "a").await;
     server.pause();
