@@ -77,7 +77,7 @@ impl Statements {
              SELECT (SELECT nextval('{schema}.batch')) * {BATCH_MAX} + place, {INSERTED} \
              FROM {unnest} AS new (place, {INSERTED}) \
              ON CONFLICT (id) DO NOTHING RETURNING id, seq, state, due_at)",
-            schema = schema.as_str(),
+            schema = schema.quoted(),
         );
         let noted = |rows: &str| {
             format!(
@@ -217,7 +217,7 @@ fn noted_rows(record: &str, answer: &str, note: &str) -> String {
 }
 
 fn table(schema: &Schema, name: &str) -> String {
-    format!("{}.{name}", schema.as_str())
+    format!("{}.{name}", schema.quoted())
 }
 
 const fn query(number: usize, text: String, types: &'static [Type]) -> Query {
