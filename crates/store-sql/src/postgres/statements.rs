@@ -155,7 +155,11 @@ impl Statements {
             ),
             read: query(5, format!("{select} WHERE r.id = ANY($1::bytea[])"), &[Type::BYTEA_ARRAY]),
             read_by_seq: query(6, format!("{select} WHERE r.seq = ANY($1::bigint[])"), &[Type::INT8_ARRAY]),
-            tidy: query(7, tidy(&record, &note), &[Type::INT2, Type::INT8, Type::INT8]),
+            tidy: query(
+                7,
+                tidy(&record, &note),
+                &[Type::INT2, Type::INT8, Type::INT8, Type::INT8, Type::INT8],
+            ),
             noted: query(
                 8,
                 noted_rows(&record, &answer, &note),
@@ -186,13 +190,13 @@ impl Statements {
     }
 }
 
-/// Of the notes that have come due (at most `$3` of them), keeps the rows that are still in the note's state, and when the
-/// first of these is due; a note with none left goes. Says how many it has looked at. Another node that does the same is not
-/// waited for.
+/// Of the notes that have come due (at most `$3` of them, after the one that was due at `$4` and has the number `$5`), keeps the rows that are still in the note's state, and when the
+/// first of these is due; a note with none left goes. Says how many it has looked at, and which was the last. Another node that does
+/// the same is not waited for.
 fn tidy(record: &str, note: &str) -> String {
     format!(
         "WITH due AS MATERIALIZED (SELECT no, state, due_at, seqs FROM {note} WHERE state = $1 AND due_at <= $2 \
-         ORDER BY due_at LIMIT $3 FOR UPDATE SKIP LOCKED), \
+         AND (due_at, no) > ($4, $5) ORDER BY due_at, no LIMIT $3 FOR UPDATE SKIP LOCKED), \
          live AS MATERIALIZED (SELECT due.no, min(r.due_at) AS due_at, array_agg(r.seq) AS seqs \
          FROM due, unnest(due.seqs) AS of_note (seq), \
          LATERAL (SELECT seq, due_at FROM {record} WHERE seq = of_note.seq AND state = due.state AND due_at IS NOT NULL \
@@ -201,7 +205,7 @@ fn tidy(record: &str, note: &str) -> String {
          kept AS (UPDATE {note} n SET seqs = live.seqs, due_at = live.due_at FROM live \
          WHERE n.no = ANY(ARRAY(SELECT no FROM live)) AND n.no = live.no \
          AND (cardinality(live.seqs) < cardinality(n.seqs) OR live.due_at > n.due_at)) \
-         SELECT count(*) FROM due"
+         SELECT count(*), max(due_at), (array_agg(no ORDER BY due_at DESC, no DESC))[1] FROM due"
     )
 }
 
