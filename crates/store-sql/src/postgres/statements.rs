@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** no plan of a write or of a read by id can flip, whatever the tables hold. Rows are reached by `id = ANY(…)`, which
 //! only the unique index answers, and what is joined to them is bounded by the batch; so a plan made on an empty table is as
-//! good on ten million rows. `explain.rs` in the tests holds that against the server.
+//! good on ten million rows. `tests.rs` holds that against the server.
 
 use tokio_postgres::types::Type;
 

@@ -104,7 +104,7 @@ async fn a_batch_that_was_undone_by_a_deadlock_is_tried_again() {
     let separator = if place.url.contains('?') { '&' } else { '?' };
     let url = format!("{}{separator}options=-c%20deadlock_timeout%3D2s", place.url);
     let store = place.open_through(&url).await;
-    let hex = |row: &Record| row.id.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let hex = |row: &Record| format!("{:032x}", u128::from_be_bytes(*row.id.as_bytes()));
     let lock =
         |row: &Record| format!("SELECT FROM {}.record WHERE id = '\\x{}' FOR UPDATE", place.schema, hex(row));
     // A usual batch, which is over when it is undone, and one of two waves, whose transaction must be ended first.

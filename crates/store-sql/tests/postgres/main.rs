@@ -1,7 +1,7 @@
 //! The PostgreSQL store against real servers: what its statements cost, what it says when a connection or a server is lost, who
 //! may open it, and what it hears. The suite that every store passes is in `postgres_conformance.rs`.
 
-#![expect(clippy::expect_used, clippy::panic, reason = "tests")]
+#![expect(clippy::expect_used, clippy::panic, clippy::large_futures, reason = "tests")]
 
 mod checks;
 mod deadlocks;
