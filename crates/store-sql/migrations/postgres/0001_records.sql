@@ -2,7 +2,7 @@
 --
 -- A key is written twice: reserved and settled. The second write must be a HOT update: it stays on its page, touches no
 -- index, and its dead predecessor goes when the page is next looked at. Hence
---   * half of each page is left for it (fillfactor);
+--   * more than half of each page is left for it (fillfactor): a settled row is a little longer than a reserved one;
 --   * no index covers a column that changes between the two (`id`, `seq` never change; `attention_at` is NULL in both);
 --   * answers are in a table of their own, which is only inserted into.
 -- So leases that lapse and answers that expire cannot be found by an index on `record`. They are found by notes: each
@@ -26,7 +26,7 @@ CREATE TABLE {schema}.record (
     key          text     NOT NULL,
     operation    text     NOT NULL,
     rest         bytea    NOT NULL
-) WITH (fillfactor = 50);
+) WITH (fillfactor = 45);
 
 CREATE UNIQUE INDEX record_id ON {schema}.record (id);
 CREATE UNIQUE INDEX record_seq ON {schema}.record (seq);

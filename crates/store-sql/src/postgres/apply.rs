@@ -109,13 +109,16 @@ async fn attempt(
 ) -> std::result::Result<Vec<Outcome>, Broken> {
     // Given up half-way, or failed: the session goes, and with it whatever transaction is still open in it.
     let session = link.take().await.map_err(Broken::none)?;
-    prepare(&session, statements, waves).await.map_err(Broken::none)?;
+    let prepared = tokio::time::timeout(WRITE_TIMEOUT, prepare(&session, statements, waves)).await;
+    prepared.unwrap_or(Err(Failure::TimedOut)).map_err(Broken::none)?;
     let transaction = transact(&session, statements, waves, batch);
     let ended = tokio::time::timeout(WRITE_TIMEOUT, transaction).await;
     let ended = ended.unwrap_or_else(|_| Err(Broken::unknown(Failure::TimedOut)));
     if ended.is_ok() || ended.as_ref().is_err_and(|broken| broken.failure.is_worth_another_try()) {
         // A refused transaction of several waves is still open.
-        if ended.is_ok() || session.run("ROLLBACK").await.is_ok() {
+        if ended.is_ok()
+            || matches!(tokio::time::timeout(WRITE_TIMEOUT, session.run("ROLLBACK")).await, Ok(Ok(())))
+        {
             link.put_back(session).await;
         }
     }

@@ -13,7 +13,12 @@ const MIGRATIONS: [&str; 1] = [include_str!("../../migrations/postgres/0001_reco
 pub(super) async fn run(settings: &Settings) -> Result<()> {
     let failed = |failure: Failure| failure.during("open", Effect::None);
     let session = Session::open(settings, "").await.map_err(failed)?;
-    session.run("BEGIN").await.map_err(failed)?;
+    // Looked at first, without the lock and without the right to create anything: most starts have nothing to do.
+    if applied(&session, &settings.schema).await.map_err(failed)? == Some(MIGRATIONS.len()) {
+        return Ok(());
+    }
+    // Whatever the database's default: each look must see what was committed before it.
+    session.run("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE").await.map_err(failed)?;
     match in_transaction(&session, &settings.schema).await {
         Ok(Ok(())) => session.run("COMMIT").await.map_err(failed),
         Ok(Err(refused)) => {
@@ -29,16 +34,13 @@ pub(super) async fn run(settings: &Settings) -> Result<()> {
 
 /// The outer error is the server's, the inner one ours.
 async fn in_transaction(session: &Session, schema: &Schema) -> std::result::Result<Result<()>, Failure> {
-    let name = schema.as_str();
-    // Looked at first, without the lock and without the right to create anything: most starts have nothing to do.
-    if applied(session, name).await? == Some(MIGRATIONS.len()) {
-        return Ok(Ok(()));
-    }
-    // One at a time; whoever comes second sees what the first has done.
+    let (name, quoted) = (schema.as_str(), schema.quoted());
+    // One at a time; whoever comes second sees what the first has done. Nothing may be looked at in this transaction before:
+    // the server forgets what it remembers of names when a transaction first opens a table, and not when it gets a lock.
     session
         .run(&format!("SELECT pg_advisory_xact_lock(hashtextextended('oncegate migrations of {name}', 0))"))
         .await?;
-    let done = applied(session, name).await?;
+    let done = applied(session, schema).await?;
     if let Some(done) = done
         && done > MIGRATIONS.len()
     {
@@ -49,39 +51,47 @@ async fn in_transaction(session: &Session, schema: &Schema) -> std::result::Resu
         );
         return Ok(Err(StoreError::new(Kind::Unreadable, Effect::None, "open").because(words)));
     }
-    if done.is_none() && is_taken(session, name).await? {
+    if done.is_none() && is_there(session, schema, "record").await? {
         let words = format!(
             "schema {name} has a table `record` that is not Oncegate's; it was not touched. Name another schema: ?schema=…"
         );
         return Ok(Err(StoreError::new(Kind::Misconfigured, Effect::None, "open").because(words)));
     }
-    session.run(&format!("CREATE SCHEMA IF NOT EXISTS {name}")).await?;
+    // Asked first: even IF NOT EXISTS needs the right to create schemas, which who has been given one may lack.
+    let rows = session.query_once(&format!("SELECT FROM pg_namespace WHERE nspname = '{name}'"), &[]).await?;
+    if rows.is_empty() {
+        session.run(&format!("CREATE SCHEMA {quoted}")).await?;
+    }
     session
         .run(&format!(
-            "CREATE TABLE IF NOT EXISTS {name}.migration \
+            "CREATE TABLE IF NOT EXISTS {quoted}.migration \
              (number integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT clock_timestamp())"
         ))
         .await?;
     for (number, script) in (1..).zip(MIGRATIONS).skip(done.unwrap_or(0)) {
-        session.run(&script.replace("{schema}", name)).await?;
-        session.run(&format!("INSERT INTO {name}.migration (number) VALUES ({number})")).await?;
+        session.run(&script.replace("{schema}", &quoted)).await?;
+        session.run(&format!("INSERT INTO {quoted}.migration (number) VALUES ({number})")).await?;
     }
     Ok(Ok(()))
 }
 
 /// How many scripts the schema has had; `None` if it is not there.
-async fn applied(session: &Session, name: &str) -> std::result::Result<Option<usize>, Failure> {
-    let there = format!("SELECT to_regclass('{name}.migration') IS NOT NULL");
-    let rows = session.query_once(&there, &[]).await?;
-    if !rows.first().is_some_and(|row| row.get(0)) {
+async fn applied(session: &Session, schema: &Schema) -> std::result::Result<Option<usize>, Failure> {
+    if !is_there(session, schema, "migration").await? {
         return Ok(None);
     }
-    let rows = session.query_once(&format!("SELECT count(*) FROM {name}.migration"), &[]).await?;
+    let text = format!("SELECT count(*) FROM {}.migration", schema.quoted());
+    let rows = session.query_once(&text, &[]).await?;
     let count: i64 = rows.first().map_or(Ok(0), |row| row.try_get(0))?;
     Ok(Some(usize::try_from(count).unwrap_or(usize::MAX)))
 }
 
-async fn is_taken(session: &Session, name: &str) -> std::result::Result<bool, Failure> {
-    let rows = session.query_once(&format!("SELECT to_regclass('{name}.record') IS NOT NULL"), &[]).await?;
-    Ok(rows.first().is_some_and(|row| row.get(0)))
+/// Asks the catalogue, as of now. `to_regclass` would answer from what the session remembers.
+async fn is_there(session: &Session, schema: &Schema, table: &str) -> std::result::Result<bool, Failure> {
+    let text = format!(
+        "SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+         WHERE n.nspname = '{}' AND c.relname = '{table}'",
+        schema.as_str()
+    );
+    Ok(!session.query_once(&text, &[]).await?.is_empty())
 }

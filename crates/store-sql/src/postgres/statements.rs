@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** no plan of a write or of a read by id can flip, whatever the tables hold. Rows are reached by `id = ANY(…)`, which
 //! only the unique index answers, and what is joined to them is bounded by the batch; so a plan made on an empty table is as
-//! good on ten million rows. `explain.rs` in the tests holds that against the server.
+//! good on ten million rows. `tests.rs` holds that against the server.
 
 use tokio_postgres::types::Type;
 
@@ -77,7 +77,7 @@ impl Statements {
              SELECT (SELECT nextval('{schema}.batch')) * {BATCH_MAX} + place, {INSERTED} \
              FROM {unnest} AS new (place, {INSERTED}) \
              ON CONFLICT (id) DO NOTHING RETURNING id, seq, state, due_at)",
-            schema = schema.as_str(),
+            schema = schema.quoted(),
         );
         let noted = |rows: &str| {
             format!(
@@ -155,7 +155,11 @@ impl Statements {
             ),
             read: query(5, format!("{select} WHERE r.id = ANY($1::bytea[])"), &[Type::BYTEA_ARRAY]),
             read_by_seq: query(6, format!("{select} WHERE r.seq = ANY($1::bigint[])"), &[Type::INT8_ARRAY]),
-            tidy: query(7, tidy(&record, &note), &[Type::INT2, Type::INT8, Type::INT8]),
+            tidy: query(
+                7,
+                tidy(&record, &note),
+                &[Type::INT2, Type::INT8, Type::INT8, Type::INT8, Type::INT8],
+            ),
             noted: query(
                 8,
                 noted_rows(&record, &answer, &note),
@@ -186,13 +190,13 @@ impl Statements {
     }
 }
 
-/// Of the notes that have come due (at most `$3` of them), keeps the rows that are still in the note's state, and when the
-/// first of these is due; a note with none left goes. Says how many it has looked at. Another node that does the same is not
-/// waited for.
+/// Of the notes that have come due (at most `$3` of them, after the one that was due at `$4` and has the number `$5`), keeps the rows that are still in the note's state, and when the
+/// first of these is due; a note with none left goes. Says how many it has looked at, and which was the last. Another node that does
+/// the same is not waited for.
 fn tidy(record: &str, note: &str) -> String {
     format!(
         "WITH due AS MATERIALIZED (SELECT no, state, due_at, seqs FROM {note} WHERE state = $1 AND due_at <= $2 \
-         ORDER BY due_at LIMIT $3 FOR UPDATE SKIP LOCKED), \
+         AND (due_at, no) > ($4, $5) ORDER BY due_at, no LIMIT $3 FOR UPDATE SKIP LOCKED), \
          live AS MATERIALIZED (SELECT due.no, min(r.due_at) AS due_at, array_agg(r.seq) AS seqs \
          FROM due, unnest(due.seqs) AS of_note (seq), \
          LATERAL (SELECT seq, due_at FROM {record} WHERE seq = of_note.seq AND state = due.state AND due_at IS NOT NULL \
@@ -201,7 +205,7 @@ fn tidy(record: &str, note: &str) -> String {
          kept AS (UPDATE {note} n SET seqs = live.seqs, due_at = live.due_at FROM live \
          WHERE n.no = ANY(ARRAY(SELECT no FROM live)) AND n.no = live.no \
          AND (cardinality(live.seqs) < cardinality(n.seqs) OR live.due_at > n.due_at)) \
-         SELECT count(*) FROM due"
+         SELECT count(*), max(due_at), (array_agg(no ORDER BY due_at DESC, no DESC))[1] FROM due"
     )
 }
 
@@ -217,7 +221,7 @@ fn noted_rows(record: &str, answer: &str, note: &str) -> String {
 }
 
 fn table(schema: &Schema, name: &str) -> String {
-    format!("{}.{name}", schema.as_str())
+    format!("{}.{name}", schema.quoted())
 }
 
 const fn query(number: usize, text: String, types: &'static [Type]) -> Query {
