@@ -91,8 +91,7 @@ async fn noted(
     // Each round goes on where the last one ended: notes that stay due do not hide those behind them.
     let mut last = (i64::MIN, i64::MIN);
     for _ in 0..TIDY_ROUNDS {
-        let looked_at =
-            session.query(&statements.tidy, &[&state, &now, &NOTES_AT_ONCE, &last.0, &last.1]).await?;
+        let looked_at = session.query(&statements.tidy, &[&now, &NOTES_AT_ONCE, &last.0, &last.1]).await?;
         let Some(row) = looked_at.first() else { break };
         let count: i64 = row.try_get(0)?;
         if count < NOTES_AT_ONCE {

@@ -48,7 +48,7 @@ impl Place {
              CASE WHEN n % 1000 = 0 THEN 4000000000000000 END, 1, 1, false, 's', n::text, 'o', '' \
              FROM generate_series(1, {rows}) n; \
              INSERT INTO {{}}.answer SELECT n, '' FROM generate_series(1, {rows}) n; \
-             INSERT INTO {{}}.note (state, due_at, seqs) SELECT 1, 4000000000000000 + n, ARRAY[n] \
+             INSERT INTO {{}}.note (due_at, first, last) SELECT 4000000000000000 + n, n, n + 99 \
              FROM generate_series(1, {rows}, 100) n"
         ))
         .await;
@@ -62,9 +62,10 @@ impl Place {
     fn watched(&self) -> Vec<(&'static str, &Query, &'static str)> {
         let all = &self.statements;
         vec![
+            ("reserve", &all.reserve, SETUP_WRITE),
             ("insert", &all.insert, SETUP_WRITE),
-            ("insert_answered", &all.insert_answered, SETUP_WRITE),
             ("settle", &all.settle, SETUP_WRITE),
+            ("settle_over", &all.settle_over, SETUP_WRITE),
             ("move_on", &all.move_on, SETUP_WRITE),
             ("remove", &all.remove, SETUP_WRITE),
             ("read_refused", &all.read, SETUP_WRITE),
@@ -124,8 +125,8 @@ fn is_by_index(what: &str, plan: &str) {
         assert!(!plan.contains(&format!("Seq Scan on {table}")), "{what} reads all of {table}:\n{plan}");
     }
     let expected = match what {
-        "insert" | "insert_answered" => ["Conflict Arbiter Indexes: record_id", "Insert on record"],
-        "settle" | "move_on" | "remove" | "read_refused" | "read" => {
+        "reserve" | "insert" => ["Conflict Arbiter Indexes: record_id", "Insert on record"],
+        "settle" | "settle_over" | "move_on" | "remove" | "read_refused" | "read" => {
             ["using record_id on record", "Index Cond: (id = ANY ("]
         }
         "read_by_seq" => ["using record_seq on record", "Index Cond: (seq = ANY ("],
@@ -205,7 +206,13 @@ async fn a_plan_made_on_an_empty_table_is_good_on_a_million_rows() {
     place.fill(ROWS).await;
     for (n, (what, query, session)) in (1..).zip(&sessions) {
         // New keys for inserts; for the others, rows from all over the table.
-        let first = if what.starts_with("insert") { 3 * ROWS + n * BATCH } else { n * 10_000 };
+        let first = if ["reserve", "insert"].contains(what) { 3 * ROWS + n * BATCH } else { n * 10_000 };
+        // A key is settled once.
+        if *what == "settle" {
+            place
+                .run(&format!("DELETE FROM {{}}.answer WHERE seq BETWEEN {first} AND {first} + {BATCH}"))
+                .await;
+        }
         let plan =
             explain(session, "ANALYZE, BUFFERS, COSTS OFF, TIMING OFF", what, &bound(query, first)).await;
         is_by_index(what, &plan);

@@ -32,19 +32,54 @@ async fn apply_in_batches(store: &PostgresStore, writes: &[Write], size: usize) 
     }
 }
 
+/// One note a batch. When its leases could lapse, and all are settled, it is put off until the answers expire.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_note_of_settled_leases_goes_when_it_comes_due() {
+async fn the_note_of_settled_leases_is_put_off_until_their_answers_expire() {
     let place = Place::shared();
     let store = place.open().await;
     let rows: Vec<_> = (0..200).map(|n| lapsed(&format!("settled-{n}"))).collect();
     apply_in_batches(&store, &rows.iter().map(insert).collect::<Vec<_>>(), 50).await;
     assert_eq!(notes(&place).await, 4, "one a batch");
     let settle: Vec<_> = rows.iter().map(|row| swap(row, &completed(row))).collect();
-    apply_in_batches(&store, &settle, 50).await;
-    assert_eq!(notes(&place).await, 8, "and one of the answers that will expire");
+    apply_in_batches(&store, &settle, 70).await;
+    assert_eq!(notes(&place).await, 4, "and none of answers that expire as late as is usual");
     assert!(found(&store, Due::Lapsed, 100).await.is_empty());
-    assert_eq!(place.number("SELECT count(*) FROM {}.note WHERE state = 1").await, 0, "nobody needs them");
-    assert_eq!(place.number("SELECT count(*) FROM {}.note WHERE state = 2").await, 4, "these are not due");
+    let put_off = format!("SELECT count(*) FROM {{}}.note WHERE due_at = {}", FAR_AHEAD.as_micros());
+    assert_eq!(place.number(&put_off).await, 4);
+    let scan = store.due(Due::Expired, FAR_AHEAD, 1_000).await.expect("it is looked for");
+    assert_eq!(scan.records.len(), 200);
+}
+
+/// Inserts that all clash leave nothing behind, not even a note.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_that_writes_nothing_leaves_no_note() {
+    let place = Place::shared();
+    let store = place.open().await;
+    let rows: Vec<_> = (0..5).map(|n| insert(&lapsed(&format!("once-{n}")))).collect();
+    apply_all(&store, &rows).await;
+    let again = store.apply(&rows).await.expect("it is applied");
+    assert!(
+        again.iter().all(|outcome| matches!(outcome, oncegate_store::Outcome::Refused { current: Some(_) }))
+    );
+    assert_eq!(notes(&place).await, 1);
+}
+
+/// Completed anew, over an answer that is there: unusual, and right all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_may_take_another_ones_place() {
+    let place = Place::shared();
+    let store = place.open().await;
+    let rows = ["a", "b"].map(leased);
+    let first = rows.each_ref().map(completed);
+    apply_all(&store, &rows.each_ref().map(insert)).await;
+    apply_all(&store, &[swap(&rows[0], &first[0])]).await;
+    let mut second = moved_to(&first[0], StateKind::Completed, FAR_AHEAD);
+    second.state =
+        oncegate_core::record::State::Completed(oncegate_conformance::samples::answer(402, b"other"));
+    apply_all(&store, &[swap(&first[0], &second), swap(&rows[1], &first[1])]).await;
+    let read = store.read(&[rows[0].id, rows[1].id]).await.expect("they are read");
+    let read: Vec<_> = read.into_iter().map(|row| row.expect("it can be read")).collect();
+    assert_eq!(read, [Some(second), Some(first[1].clone())]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -67,7 +102,7 @@ async fn a_lease_that_lapses_is_found_also_after_it_was_renewed() {
     apply_all(&store, &[swap(&short, &doubted)]).await;
     assert!(found(&store, Due::Lapsed, 9).await.is_empty());
     assert_eq!(
-        place.number("SELECT count(*) FROM {}.note WHERE state = 1 AND due_at < 2500000000000000").await,
+        place.number("SELECT count(*) FROM {}.note WHERE first = last AND due_at < 2500000000000000").await,
         0
     );
     let granted = moved_to(&doubted, StateKind::InProgress, LONG_AGO);
@@ -108,11 +143,7 @@ async fn an_answer_past_retention_is_found_and_its_note_goes_with_it() {
     assert_eq!(found(&store, Due::Expired, 9).await, BTreeSet::from([row.id]));
     apply_all(&store, &[Write::Remove { id: row.id, expect: over.version, grace: Duration::ZERO }]).await;
     assert!(found(&store, Due::Expired, 9).await.is_empty());
-    assert_eq!(
-        place.number("SELECT count(*) FROM {}.note WHERE state = 2").await,
-        1,
-        "that of the one that is kept"
-    );
+    assert_eq!(notes(&place).await, 2, "that of the batch, and that of the one that is kept");
     assert_eq!(place.number("SELECT count(*) FROM {}.answer").await, 1);
     // The key is as new; what was noted of its former life does not matter.
     apply_all(&store, &[insert(&row)]).await;
@@ -132,7 +163,8 @@ async fn what_stays_due_does_not_keep_other_notes_from_going() {
     apply_all(&store, &rows.iter().map(insert).collect::<Vec<_>>()).await;
     apply_all(&store, &rows.iter().map(|row| swap(row, &completed(row))).collect::<Vec<_>>()).await;
     assert_eq!(found(&store, Due::Lapsed, 1_000).await.len(), 300);
-    assert_eq!(place.number("SELECT count(*) FROM {}.note WHERE state = 1").await, 300);
+    let due = format!("SELECT count(*) FROM {{}}.note WHERE due_at <= {}", PRESENT.as_micros());
+    assert_eq!(place.number(&due).await, 300, "and that of the others was put off");
 }
 
 /// Several nodes look at the same notes while leases are settled and granted anew: in the end each that lapsed is found.
@@ -193,8 +225,8 @@ async fn five_thousand_notes_at_once() {
     apply_in_batches(&store, &rows.iter().map(insert).collect::<Vec<_>>(), 1_000).await;
     // A note a row, as if each had come alone.
     let split = format!(
-        "INSERT INTO {0}.note (state, due_at, seqs) SELECT 1, {1}, ARRAY[seq] FROM {0}.record; \
-         DELETE FROM {0}.note WHERE cardinality(seqs) > 1",
+        "INSERT INTO {0}.note (due_at, first, last) SELECT {1}, seq, seq FROM {0}.record; \
+         DELETE FROM {0}.note WHERE first < last",
         place.schema,
         LONG_AGO.as_micros()
     );
@@ -204,5 +236,6 @@ async fn five_thousand_notes_at_once() {
     let settle: Vec<_> = rows.iter().map(|row| swap(row, &completed(row))).collect();
     apply_in_batches(&store, &settle, 1_000).await;
     assert!(found(&store, Due::Lapsed, 100).await.is_empty());
-    assert_eq!(place.number("SELECT count(*) FROM {}.note WHERE state = 1").await, 0);
+    let due = format!("SELECT count(*) FROM {{}}.note WHERE due_at <= {}", PRESENT.as_micros());
+    assert_eq!(place.number(&due).await, 0, "each was put off");
 }

@@ -7,7 +7,7 @@ use oncegate_store::Store;
 use oncegate_store::signals::{Heard, Signal, Signals};
 use oncegate_test_servers::Postgres;
 
-use crate::place::{Place, in_time};
+use crate::place::{Place, in_time, number, until};
 
 fn signal(n: u32) -> Signal {
     let mut bytes = [0; 16];
@@ -80,7 +80,12 @@ async fn who_does_not_keep_up_hears_of_a_gap() {
         "SELECT pg_notify('oncegate_{}', 'x' || n) FROM generate_series(1, 20000) AS n",
         place.schema
     );
-    place.raw().await.batch_execute(&flood).await.expect("they are told");
+    let client = place.raw().await;
+    client.batch_execute(&flood).await.expect("they are told");
+    // Nobody hears meanwhile, until the line is given up.
+    let listening =
+        format!("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN oncegate_{}%'", place.schema);
+    until("the line is given up", || async { number(&client, &listening).await == 0 }).await;
     while in_time(signals.hear()).await != Heard::Gap {}
     store.signals().expect("the same").tell(&[signal(5)]).await.expect("it is told");
     assert_eq!(in_time(signals.hear()).await, Heard::Signals(vec![signal(5)]));

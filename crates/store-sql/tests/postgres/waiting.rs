@@ -54,7 +54,7 @@ async fn a_swap_that_waits_for_another_is_refused_if_that_one_commits() {
     for next in [completed(&row), moved_to(&row, StateKind::Unknown, FAR_AHEAD)] {
         let refused = while_held(&place, overtake, "COMMIT", swap(&row, &next)).await;
         assert!(matches!(refused, Outcome::Refused { current: Some(_) }), "{refused:?}");
-        for table in ["answer", "note WHERE due_at > 3600000000000000 AND state = 2"] {
+        for table in ["answer", "note WHERE due_at > 3600000000000000 AND first = last"] {
             assert_eq!(
                 place.number(&format!("SELECT count(*) FROM {{}}.{table}")).await,
                 0,
