@@ -1,8 +1,9 @@
 //! A batch as the arrays that statements take.
 //!
-//! **Invariant:** in each statement every key occurs once, and keys are in order; inserts come before updates. Two batches then
-//! wait for each other in one direction only. (A batch that names a key twice needs several waves, and may deadlock; the
-//! server notices, and the batch is tried again.)
+//! **Invariant:** in each statement every key occurs once, and keys are in order; inserts come before settlements, these before
+//! other swaps, and removals last. Two batches of one kind of write then wait for each other in one direction only. (One that
+//! settles what another moves on, and the other way round, or that names a key twice, may deadlock; the server notices, and the
+//! batch is tried again.)
 
 use std::collections::HashMap;
 use std::time::Duration;
