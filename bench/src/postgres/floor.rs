@@ -1,4 +1,4 @@
-//! What one would write by hand: no decisions, no cache, no waiting, no notes; the same tables and as many bytes.
+//! What one would write by hand: no decisions, no cache, no waiting, no notes; the same rows in the same tables.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -94,16 +94,19 @@ impl Connection {
         let reserve = client
             .prepare(&format!(
                 "INSERT INTO {schema}.record (seq, id, version, state, due_at, created_at, resumable, scope, key, operation, \
-                 rest) SELECT seq, id, {NOW}, 1, {NOW}, {NOW}, false, 'tenant', key, 'POST /payments', rest \
-                 FROM unnest($1::bigint[], $2::bytea[], $3::text[], $4::bytea[]) AS new (seq, id, key, rest) \
+                 rest) SELECT seq, id, version, 1, due_at, created_at, false, scope, key, operation, rest \
+                 FROM unnest($1::bigint[], $2::bytea[], $3::bigint[], $4::bigint[], $5::bigint[], $6::text[], $7::text[], \
+                 $8::text[], $9::bytea[]) AS new (seq, id, version, due_at, created_at, scope, key, operation, rest) \
                  ON CONFLICT (id) DO NOTHING"
             ))
             .await?;
         let settle = client
             .prepare(&format!(
-                "WITH settled AS (UPDATE {schema}.record r SET version = {NOW} + 1, state = 2, due_at = {NOW}, \
-                 expires_at = {NOW}, rest = new.rest FROM unnest($1::bytea[], $2::bytea[], $3::bytea[]) \
-                 AS new (id, rest, answer) WHERE r.id = ANY($1) AND r.id = new.id AND r.version = {NOW} \
+                "WITH settled AS (UPDATE {schema}.record r SET version = new.version, state = 2, due_at = new.due_at, \
+                 expires_at = new.due_at, rest = new.rest \
+                 FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bytea[], $6::bytea[]) \
+                 AS new (id, expect, version, due_at, rest, answer) \
+                 WHERE r.id = ANY($1) AND r.id = new.id AND r.version = new.expect \
                  RETURNING r.seq, new.answer) INSERT INTO {schema}.answer (seq, bytes) SELECT seq, answer FROM settled"
             ))
             .await?;
@@ -118,8 +121,11 @@ impl Connection {
         let (ids, seqs): (Vec<_>, Vec<_>) = ids.into_iter().unzip();
         let keys: Vec<String> = seqs.iter().map(|seq| format!("{seq:016x}-{seq:016x}-00")).collect();
         let (rest, answer) = (vec![&REST[..]; rows], vec![&ANSWER[..]; rows]);
-        let reserved: [&(dyn ToSql + Sync); 4] = [&seqs, &ids, &keys, &rest];
-        let settled: [&(dyn ToSql + Sync); 3] = [&ids, &rest, &answer];
+        let (scopes, operations) = (vec!["tenant"; rows], vec!["POST /payments"; rows]);
+        let (versions, next, due) = (vec![NOW; rows], vec![NOW + 1; rows], vec![NOW + 60_000_000; rows]);
+        let reserved: [&(dyn ToSql + Sync); 9] =
+            [&seqs, &ids, &versions, &due, &versions, &scopes, &keys, &operations, &rest];
+        let settled: [&(dyn ToSql + Sync); 6] = [&ids, &versions, &next, &due, &rest, &answer];
         let (reserved, settled) = (
             self.client.execute(&self.reserve, &reserved).await?,
             self.client.execute(&self.settle, &settled).await?,

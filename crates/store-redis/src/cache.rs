@@ -14,22 +14,26 @@ use oncegate_core::identity::RecordId;
 use oncegate_store::Result;
 use oncegate_store::shared_cache::{Kept, SharedCache};
 use oncegate_store::signals::Pending;
-use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::sync::{mpsc, oneshot};
 
 mod breaker;
 mod entry;
 mod keeper;
+mod reader;
 mod writer;
 
 use breaker::Breaker;
 use keeper::Keeper;
+use reader::{Question, Reader};
 use writer::{Change, Writer};
 
 use crate::address::{Address, BAD_PREFIX, is_prefix, refused};
 use crate::io::{self, Io};
 use crate::keys::Keys;
 use crate::link::Connection;
+
+/// So many gets may wait; who comes beyond that asks the store.
+const QUESTIONS_WAITING_MAX: usize = 4_096;
 
 /// How to use a Redis as a cache.
 #[derive(Clone)]
@@ -65,7 +69,8 @@ impl RedisCacheOptions {
         self
     }
 
-    /// How long a get may take, five milliseconds unless told.
+    /// How long a trip to Redis may take, five milliseconds unless told; a get waits for two of them at most, its own and the one
+    /// before it.
     #[must_use]
     pub const fn limit(mut self, span: Duration) -> Self {
         self.limit = span;
@@ -109,7 +114,16 @@ impl RedisCacheOptions {
         let writer = Writer { waiting, current: Arc::clone(&current), keys: keys.clone(), age: self.age };
         io.handle().spawn(writer.run());
         let breaker = Arc::new(Breaker::new(self.failures_max, io::bounded(self.pause)));
-        Ok(RedisCache { io, current, keys, limit: io::bounded(self.limit), breaker, changes, address })
+        let (questions, waiting) = mpsc::channel(QUESTIONS_WAITING_MAX);
+        let reader = Reader {
+            waiting,
+            current: Arc::clone(&current),
+            keys,
+            limit: io::bounded(self.limit),
+            breaker: Arc::clone(&breaker),
+        };
+        io.handle().spawn(reader.run());
+        Ok(RedisCache { _io: io, current, questions, breaker, changes, address })
     }
 }
 
@@ -122,10 +136,9 @@ impl fmt::Debug for RedisCacheOptions {
 
 /// A shared cache in Redis.
 pub struct RedisCache {
-    io: Io,
+    _io: Io,
     current: Arc<Current>,
-    keys: Keys,
-    limit: Duration,
+    questions: mpsc::Sender<Question>,
     breaker: Arc<Breaker>,
     changes: mpsc::Sender<Change>,
     address: Address,
@@ -134,25 +147,13 @@ pub struct RedisCache {
 impl SharedCache for RedisCache {
     fn get(&self, id: RecordId) -> Pending<'_, Option<Kept>> {
         Box::pin(async move {
-            let mut connection = self.current.get()?;
-            if !self.breaker.lets_through(Instant::now()) {
+            // Known to be of no use: not even a question.
+            if !self.current.is_there() || self.breaker.is_open(Instant::now()) {
                 return None;
             }
-            let (name, limit, breaker) = (self.keys.cached(id), self.limit, Arc::clone(&self.breaker));
-            let ask = async move {
-                let mut command = redis::cmd("GET");
-                let answered = timeout(limit, command.arg(name).query_async(&mut connection)).await;
-                // Told here, so that it is also told when nobody waits any more.
-                if let Ok(Ok(bytes)) = answered {
-                    breaker.succeeded();
-                    bytes
-                } else {
-                    breaker.failed(Instant::now());
-                    None
-                }
-            };
-            let bytes: Option<Vec<u8>> = io::run(self.io.handle(), ask).await?;
-            entry::decode(&bytes?, id)
+            let (answer, answered) = oneshot::channel();
+            self.questions.try_send(Question { id, answer }).ok()?;
+            entry::decode(&answered.await.ok()?, id)
         })
     }
 
@@ -185,6 +186,10 @@ struct Current(RwLock<Option<Connection>>);
 impl Current {
     fn get(&self) -> Option<Connection> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn is_there(&self) -> bool {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     fn set(&self, connection: Option<Connection>) {

@@ -26,6 +26,12 @@ impl Breaker {
         }
     }
 
+    /// Whether nobody gets through now. Changes nothing.
+    pub(super) fn is_open(&self, now: Instant) -> bool {
+        self.failures.load(Ordering::Relaxed) >= self.failures_max
+            && self.micros(now) < self.closed_until.load(Ordering::Relaxed)
+    }
+
     pub(super) fn lets_through(&self, now: Instant) -> bool {
         if self.failures.load(Ordering::Relaxed) < self.failures_max {
             return true;
@@ -74,6 +80,7 @@ mod tests {
         }
         assert!(!breaker.lets_through(at(0)));
         assert!(!breaker.lets_through(at(999)));
+        assert!(breaker.is_open(at(999)) && !breaker.is_open(at(1_000)));
         assert!(breaker.lets_through(at(1_000)), "one tries");
         assert!(!breaker.lets_through(at(1_000)), "and no other");
         breaker.failed(at(1_005));
