@@ -7,7 +7,7 @@ use oncegate_store::Store;
 use oncegate_store::signals::{Heard, Signal, Signals};
 use oncegate_test_servers::Postgres;
 
-use crate::place::{Place, in_time};
+use crate::place::{Place, in_time, until};
 
 fn signal(n: u32) -> Signal {
     let mut bytes = [0; 16];
@@ -81,6 +81,10 @@ async fn who_does_not_keep_up_hears_of_a_gap() {
         place.schema
     );
     place.raw().await.batch_execute(&flood).await.expect("they are told");
+    // It has let go by itself before anybody asks what was heard.
+    let listening =
+        format!("SELECT count(*) FROM pg_stat_activity WHERE query = 'LISTEN oncegate_{}'", place.schema);
+    until("it has let go", || async { place.number(&listening).await == 0 }).await;
     while in_time(signals.hear()).await != Heard::Gap {}
     store.signals().expect("the same").tell(&[signal(5)]).await.expect("it is told");
     assert_eq!(in_time(signals.hear()).await, Heard::Signals(vec![signal(5)]));
