@@ -13,7 +13,12 @@ const MIGRATIONS: [&str; 1] = [include_str!("../../migrations/postgres/0001_reco
 pub(super) async fn run(settings: &Settings) -> Result<()> {
     let failed = |failure: Failure| failure.during("open", Effect::None);
     let session = Session::open(settings, "").await.map_err(failed)?;
-    session.run("BEGIN").await.map_err(failed)?;
+    // Looked at first, without the lock and without the right to create anything: most starts have nothing to do.
+    if applied(&session, settings.schema.as_str()).await.map_err(failed)? == Some(MIGRATIONS.len()) {
+        return Ok(());
+    }
+    // Read committed, whatever the default: who has waited for the lock must see what was done meanwhile.
+    session.run("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE").await.map_err(failed)?;
     match in_transaction(&session, &settings.schema).await {
         Ok(Ok(())) => session.run("COMMIT").await.map_err(failed),
         Ok(Err(refused)) => {
@@ -30,10 +35,6 @@ pub(super) async fn run(settings: &Settings) -> Result<()> {
 /// The outer error is the server's, the inner one ours.
 async fn in_transaction(session: &Session, schema: &Schema) -> std::result::Result<Result<()>, Failure> {
     let name = schema.as_str();
-    // Looked at first, without the lock and without the right to create anything: most starts have nothing to do.
-    if applied(session, name).await? == Some(MIGRATIONS.len()) {
-        return Ok(Ok(()));
-    }
     // One at a time; whoever comes second sees what the first has done.
     session
         .run(&format!("SELECT pg_advisory_xact_lock(hashtextextended('oncegate migrations of {name}', 0))"))
@@ -49,7 +50,7 @@ async fn in_transaction(session: &Session, schema: &Schema) -> std::result::Resu
         );
         return Ok(Err(StoreError::new(Kind::Unreadable, Effect::None, "open").because(words)));
     }
-    if done.is_none() && is_taken(session, name).await? {
+    if done.is_none() && is_there(session, name, "record").await? {
         let words = format!(
             "schema {name} has a table `record` that is not Oncegate's; it was not touched. Name another schema: ?schema=…"
         );
@@ -71,9 +72,7 @@ async fn in_transaction(session: &Session, schema: &Schema) -> std::result::Resu
 
 /// How many scripts the schema has had; `None` if it is not there.
 async fn applied(session: &Session, name: &str) -> std::result::Result<Option<usize>, Failure> {
-    let there = format!("SELECT to_regclass('{name}.migration') IS NOT NULL");
-    let rows = session.query_once(&there, &[]).await?;
-    if !rows.first().is_some_and(|row| row.get(0)) {
+    if !is_there(session, name, "migration").await? {
         return Ok(None);
     }
     let rows = session.query_once(&format!("SELECT count(*) FROM {name}.migration"), &[]).await?;
@@ -81,7 +80,13 @@ async fn applied(session: &Session, name: &str) -> std::result::Result<Option<us
     Ok(Some(usize::try_from(count).unwrap_or(usize::MAX)))
 }
 
-async fn is_taken(session: &Session, name: &str) -> std::result::Result<bool, Failure> {
-    let rows = session.query_once(&format!("SELECT to_regclass('{name}.record') IS NOT NULL"), &[]).await?;
+/// Whether the schema has this table. The catalogue's rows are asked: `to_regclass` remembers that there was no such schema,
+/// and an advisory lock does not make it look again.
+async fn is_there(session: &Session, name: &str, table: &str) -> std::result::Result<bool, Failure> {
+    let text = format!(
+        "SELECT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
+         WHERE n.nspname = '{name}' AND c.relname = '{table}')"
+    );
+    let rows = session.query_once(&text, &[]).await?;
     Ok(rows.first().is_some_and(|row| row.get(0)))
 }
