@@ -21,7 +21,7 @@ use crate::measure::{Summary, interleave};
 use crate::options::Options;
 use crate::store::Driven;
 use crate::traffic::{self, Load, Sample};
-use load::Bench;
+pub(crate) use load::Bench;
 
 /// Requests that wait for their answer at the same time.
 const IN_FLIGHT: [usize; 3] = [1, 16, 256];
@@ -45,15 +45,15 @@ pub(crate) fn run(options: &Options) -> Outcome {
     Ok(())
 }
 
-type Contender = (&'static str, Box<dyn FnMut() -> Outcome<Turn>>);
+pub(crate) type Contender = (&'static str, Box<dyn FnMut() -> Outcome<Turn>>);
 
 fn fresh(options: &Options, in_flight: usize, file: &dyn Fn(&str) -> std::path::PathBuf) -> Outcome {
     let requests = 2 * Options::requests_per_turn(in_flight);
     let mut store = Driven::new(SqliteStore::open(file("store"))?)?;
     let mut maker = fill::fresh_rows();
     let load = Load { batch: in_flight, requests };
-    let engine = Bench::start(SqliteStore::open(file("engine"))?, runtime()?)?;
-    let layer = Bench::start(SqliteStore::open(file("layer"))?, runtime()?)?;
+    let engine = Bench::start(SqliteStore::open(file("engine"))?, runtime()?, EngineOptions::default())?;
+    let layer = Bench::start(SqliteStore::open(file("layer"))?, runtime()?, EngineOptions::default())?;
     let mut contenders: Vec<Contender> = vec![
         (STORE, Box::new(move || Meter::around(|| traffic::run(&mut store, &mut maker, load)))),
         ("engine on SQLite", Box::new(move || engine.fresh(requests, in_flight))),
@@ -61,12 +61,16 @@ fn fresh(options: &Options, in_flight: usize, file: &dyn Fn(&str) -> std::path::
         // A store of its own each time: it never forgets.
         (
             "engine on memory",
-            Box::new(move || Bench::start(MemoryStore::new(), runtime()?)?.fresh(requests, in_flight)),
+            Box::new(move || {
+                Bench::start(MemoryStore::new(), runtime()?, EngineOptions::default())?
+                    .fresh(requests, in_flight)
+            }),
         ),
         (
             "layer on memory",
             Box::new(move || {
-                Bench::start(MemoryStore::new(), runtime()?)?.fresh_through_layer(requests, in_flight)
+                Bench::start(MemoryStore::new(), runtime()?, EngineOptions::default())?
+                    .fresh_through_layer(requests, in_flight)
             }),
         ),
     ];
@@ -82,8 +86,8 @@ fn fresh(options: &Options, in_flight: usize, file: &dyn Fn(&str) -> std::path::
 /// One after the other on one core, from the cache.
 fn replays(options: &Options, file: &dyn Fn(&str) -> std::path::PathBuf) -> Outcome {
     let requests = 200_000;
-    let engine = Bench::start(SqliteStore::open(file("engine"))?, one_core()?)?;
-    let layer = Bench::start(SqliteStore::open(file("layer"))?, one_core()?)?;
+    let engine = Bench::start(SqliteStore::open(file("engine"))?, one_core()?, EngineOptions::default())?;
+    let layer = Bench::start(SqliteStore::open(file("layer"))?, one_core()?, EngineOptions::default())?;
     let mut contenders: Vec<Contender> = vec![
         ("engine", Box::new(move || engine.replays(requests))),
         ("layer", Box::new(move || layer.replays_through_layer(requests))),
@@ -95,7 +99,7 @@ fn replays(options: &Options, file: &dyn Fn(&str) -> std::path::PathBuf) -> Outc
     Ok(())
 }
 
-fn print(names: &[&str], turns: &[Vec<Turn>], base: &str) {
+pub(crate) fn print(names: &[&str], turns: &[Vec<Turn>], base: &str) {
     let speeds: Vec<_> = turns.iter().map(|turns| column(turns, |turn| turn.requests_per_s)).collect();
     for ((name, turns), speed) in names.iter().zip(turns).zip(&speeds) {
         let base = names.iter().position(|name| *name == base);
@@ -116,7 +120,7 @@ fn one_core() -> Outcome<Runtime> {
 }
 
 /// One turn: all of its time counts.
-fn timed(requests: usize, work: impl FnOnce() -> Outcome) -> Outcome<Turn> {
+pub(crate) fn timed(requests: usize, work: impl FnOnce() -> Outcome) -> Outcome<Turn> {
     Meter::around(|| {
         let started = Instant::now();
         work()?;
@@ -124,6 +128,10 @@ fn timed(requests: usize, work: impl FnOnce() -> Outcome) -> Outcome<Turn> {
     })
 }
 
-fn start<S: oncegate_store::Store>(store: S, runtime: &Runtime) -> Outcome<Engine<S>> {
-    Ok(runtime.block_on(Engine::start(store, EngineOptions::default()))?)
+fn start<S: oncegate_store::Store>(
+    store: S,
+    runtime: &Runtime,
+    options: EngineOptions,
+) -> Outcome<Engine<S>> {
+    Ok(runtime.block_on(Engine::start(store, options))?)
 }

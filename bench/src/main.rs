@@ -10,6 +10,7 @@ mod fill;
 mod layouts;
 mod measure;
 mod options;
+mod postgres;
 mod rows;
 mod store;
 mod traffic;
@@ -30,6 +31,8 @@ fn main() -> Outcome {
     match experiment.as_str() {
         "store" => store::run(&options),
         "engine" => engine::run(&options),
+        "postgres" => postgres::run(&options),
+        "postgres-layouts" => postgres::layouts::run(&options),
         "layouts" => compare::run(&options, layouts::LAYOUTS, Growth::Measured),
         "variants" => compare::run(&options, layouts::VARIANTS, Growth::Skipped),
         "checkpoints" => checkpoint::run(&options),

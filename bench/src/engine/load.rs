@@ -11,7 +11,7 @@ use oncegate_core::key::Key;
 use oncegate_core::policy::Profile;
 use oncegate_core::response::{Answer, Response};
 use oncegate_core::scope::{Operation, Scope};
-use oncegate_engine::{Arrived, Engine, Route, Settled, Settlement};
+use oncegate_engine::{Arrived, Engine, Options as EngineOptions, Route, Settled, Settlement};
 use oncegate_store::Store;
 use oncegate_tower::{Idempotency, Idempotent, Routes, scope};
 use tokio::runtime::Runtime;
@@ -26,7 +26,7 @@ use crate::cost::Turn;
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// An engine, and a layer over it.
-pub(super) struct Bench<S: Store> {
+pub(crate) struct Bench<S: Store> {
     runtime: Runtime,
     engine: Engine<S>,
     layer: Idempotent<S, Upstream>,
@@ -44,8 +44,8 @@ fn next_key() -> String {
 }
 
 impl<S: Store> Bench<S> {
-    pub(super) fn start(store: S, runtime: Runtime) -> Outcome<Self> {
-        let engine = start(store, &runtime)?;
+    pub(crate) fn start(store: S, runtime: Runtime, options: EngineOptions) -> Outcome<Self> {
+        let engine = start(store, &runtime, options)?;
         let routes = Routes::all(Profile::Ietf)?;
         let layer = Idempotency::new(engine.clone(), scope::one("tenant"), routes).layer(Upstream);
         let route = Route::of_profile(Profile::Ietf, Operation::new("POST /payments")?);
@@ -53,7 +53,7 @@ impl<S: Store> Bench<S> {
     }
 
     /// Arrive and settle, `in_flight` at a time.
-    pub(super) fn fresh(&self, requests: usize, in_flight: usize) -> Outcome<Turn> {
+    pub(crate) fn fresh(&self, requests: usize, in_flight: usize) -> Outcome<Turn> {
         self.counting_commits(|| {
             self.in_tasks(requests, in_flight, || {
                 let (engine, route) = (self.engine.clone(), self.route.clone());
@@ -66,7 +66,7 @@ impl<S: Store> Bench<S> {
     }
 
     /// The same through the layer, with a body to read and fingerprint.
-    pub(super) fn fresh_through_layer(&self, requests: usize, in_flight: usize) -> Outcome<Turn> {
+    pub(crate) fn fresh_through_layer(&self, requests: usize, in_flight: usize) -> Outcome<Turn> {
         self.counting_commits(|| {
             self.in_tasks(requests, in_flight, || {
                 let layer = self.layer.clone();
@@ -82,7 +82,7 @@ impl<S: Store> Bench<S> {
     }
 
     /// One key, settled once and asked for again and again.
-    pub(super) fn replays(&self, requests: usize) -> Outcome<Turn> {
+    pub(crate) fn replays(&self, requests: usize) -> Outcome<Turn> {
         let key = next_key();
         self.runtime.block_on(once(&self.engine, &self.route, &key)).map_err(|error| error.to_string())?;
         let (scope, key) = (Scope::tenant("tenant")?, Key::from_text(&key)?);
@@ -100,7 +100,7 @@ impl<S: Store> Bench<S> {
     }
 
     /// The same through the layer.
-    pub(super) fn replays_through_layer(&self, requests: usize) -> Outcome<Turn> {
+    pub(crate) fn replays_through_layer(&self, requests: usize) -> Outcome<Turn> {
         let key = next_key();
         let mut layer = self.layer.clone();
         let mut send = async || -> Result<bool, Error> {
@@ -117,6 +117,45 @@ impl<S: Store> Bench<S> {
                 }
                 Ok(())
             })
+        })
+    }
+
+    /// Keys that are settled, to be replayed.
+    pub(crate) fn settled_keys(&self, count: usize) -> Outcome<Arc<[Key]>> {
+        self.runtime.block_on(async {
+            let mut keys = Vec::with_capacity(count);
+            for chunk in 0..count.div_ceil(64) {
+                let names: Vec<_> = (chunk * 64..count.min(chunk * 64 + 64)).map(|_| next_key()).collect();
+                let settled = names.iter().map(|key| once(&self.engine, &self.route, key));
+                for settled in futures_util::future::join_all(settled).await {
+                    settled.map_err(|error| error.to_string())?;
+                }
+                for name in &names {
+                    keys.push(Key::from_text(name)?);
+                }
+            }
+            Ok(keys.into())
+        })
+    }
+
+    /// Asks for each of `keys` in turn, `in_flight` at a time.
+    pub(crate) fn replays_of(&self, keys: &Arc<[Key]>, requests: usize, in_flight: usize) -> Outcome<Turn> {
+        let next = Arc::new(AtomicU64::new(0));
+        self.in_tasks(requests, in_flight, || {
+            let (engine, route, keys, next) =
+                (self.engine.clone(), self.route.clone(), Arc::clone(keys), Arc::clone(&next));
+            move || {
+                let (engine, route) = (engine.clone(), route.clone());
+                let place = next.fetch_add(1, Ordering::Relaxed) % keys.len() as u64;
+                let key = keys[usize::try_from(place).unwrap_or(0)].clone();
+                async move {
+                    let arrival = route.arrival(Scope::tenant("tenant")?, key, fingerprint(), None)?;
+                    match engine.arrive(&route, arrival).await? {
+                        Arrived::Replay { .. } => Ok(()),
+                        other => Err(format!("not a replay: {other:?}").into()),
+                    }
+                }
+            }
         })
     }
 

@@ -9,6 +9,10 @@ use oncegate_store::clock::Clock;
 use oncegate_store::memory::MemoryStore;
 use oncegate_store::signals::Signals;
 use oncegate_store::{Capability, Counts, Cursor, Due, Filter, Outcome, Page, Result, Scan, Store, Write};
+#[cfg(feature = "redis")]
+use oncegate_store_redis::RedisStore;
+#[cfg(feature = "postgres")]
+use oncegate_store_sql::PostgresStore;
 #[cfg(feature = "sqlite")]
 use oncegate_store_sql::SqliteStore;
 
@@ -20,6 +24,12 @@ pub enum AnyStore {
     /// One file.
     #[cfg(feature = "sqlite")]
     Sqlite(Box<SqliteStore>),
+    /// A schema of a PostgreSQL database.
+    #[cfg(feature = "postgres")]
+    Postgres(Box<PostgresStore>),
+    /// One Redis.
+    #[cfg(feature = "redis")]
+    Redis(Box<RedisStore>),
 }
 
 /// The same call on whichever store it is.
@@ -29,8 +39,30 @@ macro_rules! on_any {
             AnyStore::Memory($inner) => $call,
             #[cfg(feature = "sqlite")]
             AnyStore::Sqlite($inner) => $call,
+            #[cfg(feature = "postgres")]
+            AnyStore::Postgres($inner) => $call,
+            #[cfg(feature = "redis")]
+            AnyStore::Redis($inner) => $call,
         }
     };
+}
+
+impl AnyStore {
+    /// What about the store, as it is set up, would lose acknowledged keys: for the start of a service to say.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        match self {
+            Self::Memory(_) => {
+                vec!["memory: everything is lost when this process ends, and every key runs again".to_owned()]
+            }
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(_) => Vec::new(),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(store) => store.warnings().iter().map(ToString::to_string).collect(),
+            #[cfg(feature = "redis")]
+            Self::Redis(store) => store.warnings().iter().map(ToString::to_string).collect(),
+        }
+    }
 }
 
 impl Store for AnyStore {

@@ -9,7 +9,7 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! // `sqlite://payments.db` for one that survives.
-//! let engine = Engine::start(open("memory:")?, Options::default()).await?;
+//! let engine = Engine::start(open("memory:").await?, Options::default()).await?;
 //! let idempotency = Idempotency::new(engine, scope::authorization(), Routes::all(Profile::Ietf)?);
 //! let app: Router = Router::new().route("/payments", post(|| async { "charged" })).layer(idempotency);
 //! # Ok(())
@@ -23,7 +23,7 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let engine = Engine::start(open("memory:")?, Options::default()).await?;
+//! let engine = Engine::start(open("memory:").await?, Options::default()).await?;
 //! let message = serde_json::json!({ "invoice": 17 });
 //! let sent = engine.once("mailer", "message-17", &message, || async { Ok::<_, JobError>(1_u32) }).await?;
 //! let again = engine.once("mailer", "message-17", &message, || async { Ok::<_, JobError>(2_u32) }).await?;

@@ -8,22 +8,31 @@ use oncegate_store::memory::MemoryStore;
 
 use crate::any::AnyStore;
 
-/// Opens a store: `memory:`, or `sqlite://FILE` (`sqlite://oncegate.db` beside the process, `sqlite:///var/lib/oncegate.db`
-/// anywhere), created and migrated.
+/// Opens a store, created and migrated:
 ///
-/// Blocks for as long as that takes: do it before serving.
-pub fn open(url: &str) -> Result<AnyStore, OpenError> {
-    if matches!(url, "memory:" | "memory://") {
-        return Ok(AnyStore::Memory(MemoryStore::new()));
+/// - `memory:`;
+/// - `sqlite://FILE` (`sqlite://oncegate.db` beside the process, `sqlite:///var/lib/oncegate.db` anywhere);
+/// - `postgres://USER:PASSWORD@HOST,HOST/DATABASE?schema=NAME`, see `docs/postgres.md`;
+/// - `redis://HOST/?prefix=NAME`, for low stakes, see `docs/decisions/0008-redis.md`.
+///
+/// What about it would lose acknowledged keys is logged, and is in [`AnyStore::warnings`].
+pub async fn open(url: &str) -> Result<AnyStore, OpenError> {
+    let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
+    match scheme {
+        "memory" if matches!(rest, "" | "//") && url.contains(':') => {
+            Ok(AnyStore::Memory(MemoryStore::new()))
+        }
+        "sqlite" => sqlite(url).await,
+        "postgres" | "postgresql" => postgres(url).await,
+        "redis" | "rediss" => redis(url).await,
+        _ => Err(OpenError::NotAStore { url: without_password(url) }),
     }
-    if let Some(path) = url.strip_prefix("sqlite://") {
-        return sqlite(url, path);
-    }
-    Err(OpenError::NotAStore { url: url.to_owned() })
 }
 
 #[cfg(feature = "sqlite")]
-fn sqlite(url: &str, path: &str) -> Result<AnyStore, OpenError> {
+#[expect(clippy::unused_async, reason = "one of several stores, and others await")]
+async fn sqlite(url: &str) -> Result<AnyStore, OpenError> {
+    let path = url.strip_prefix("sqlite://").unwrap_or_default();
     if path.is_empty() || path.contains(['?', '#']) {
         return Err(OpenError::NotAStore { url: url.to_owned() });
     }
@@ -32,8 +41,40 @@ fn sqlite(url: &str, path: &str) -> Result<AnyStore, OpenError> {
 }
 
 #[cfg(not(feature = "sqlite"))]
-fn sqlite(_: &str, _: &str) -> Result<AnyStore, OpenError> {
+async fn sqlite(_: &str) -> Result<AnyStore, OpenError> {
     Err(OpenError::NotBuiltIn { feature: "sqlite" })
+}
+
+#[cfg(feature = "postgres")]
+async fn postgres(url: &str) -> Result<AnyStore, OpenError> {
+    let store = oncegate_store_sql::PostgresStore::open(url).await.map_err(OpenError::Store)?;
+    Ok(AnyStore::Postgres(Box::new(store)))
+}
+
+#[cfg(not(feature = "postgres"))]
+async fn postgres(_: &str) -> Result<AnyStore, OpenError> {
+    Err(OpenError::NotBuiltIn { feature: "postgres" })
+}
+
+#[cfg(feature = "redis")]
+async fn redis(url: &str) -> Result<AnyStore, OpenError> {
+    let store = oncegate_store_redis::RedisOptions::new(url).open().await.map_err(OpenError::Store)?;
+    Ok(AnyStore::Redis(Box::new(store)))
+}
+
+#[cfg(not(feature = "redis"))]
+async fn redis(_: &str) -> Result<AnyStore, OpenError> {
+    Err(OpenError::NotBuiltIn { feature: "redis" })
+}
+
+/// A URL that is not understood is shown to whoever typed it, but not what may be a secret in it.
+fn without_password(url: &str) -> String {
+    let (before, after) = url.split_once("://").unwrap_or(("", url));
+    match after.rsplit_once('@') {
+        Some((_, host)) if before.is_empty() => format!("…@{host}"),
+        Some((_, host)) => format!("{before}://…@{host}"),
+        None => url.to_owned(),
+    }
 }
 
 /// Why a store was not opened.
@@ -57,7 +98,10 @@ impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotAStore { url } => {
-                write!(f, "{url:?} is not the URL of a store; use `memory:` or `sqlite://FILE`")
+                write!(
+                    f,
+                    "{url:?} is not the URL of a store; use `memory:`, `sqlite://FILE`, `postgres://…` or `redis://…`"
+                )
             }
             Self::NotBuiltIn { feature } => {
                 write!(f, "this build has no {feature} store; build it with the feature {feature:?}")

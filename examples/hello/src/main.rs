@@ -12,7 +12,7 @@ use oncegate::{Engine, Idempotency, Options, Profile, Routes, open, scope};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let engine = Engine::start(open("sqlite://hello.db")?, Options::default()).await?;
+    let engine = Engine::start(open("sqlite://hello.db").await?, Options::default()).await?;
     let idempotency = Idempotency::new(engine, scope::authorization(), Routes::all(Profile::Ietf)?);
     let app = Router::new().route("/charges", post(charge)).layer(idempotency);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;

@@ -19,7 +19,7 @@ struct Invoice {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let engine = Engine::start(open("memory:")?, Options::default()).await?;
+    let engine = Engine::start(open("memory:").await?, Options::default()).await?;
     let (broker, mut queue) = mpsc::channel(16);
     for id in [1, 2, 1, 3, 2, 1] {
         broker.send(Invoice { id, amount: 10 * id }).await?;

@@ -1,0 +1,144 @@
+//! What one would write by hand: no decisions, no cache, no waiting, no notes; the same tables and as many bytes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use oncegate_store_sql::postgres::PostgresOptions;
+use tokio::runtime::Runtime;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, NoTls, Statement};
+
+use crate::Outcome;
+use crate::cost::Turn;
+use crate::engine::timed;
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// What a row takes besides its columns, and an answer.
+const REST: [u8; 160] = [7; 160];
+const ANSWER: [u8; 300] = [9; 300];
+const NOW: i64 = 1_767_225_600_000_000;
+
+/// Keys are never used twice.
+static KEYS: AtomicU64 = AtomicU64::new(0);
+
+/// Connections of one's own to the tables of one schema.
+pub(super) struct Floor {
+    runtime: Runtime,
+    connections: Vec<Arc<Connection>>,
+}
+
+struct Connection {
+    client: Client,
+    reserve: Statement,
+    settle: Statement,
+}
+
+impl Floor {
+    /// The tables are made by the store itself.
+    pub(super) fn open(url: &str, schema: &str, connections: usize) -> Outcome<Self> {
+        let runtime = super::runtime()?;
+        let connections = runtime.block_on(async {
+            drop(PostgresOptions::new(url)?.schema(schema)?.open().await?);
+            let mut opened = Vec::new();
+            for _ in 0..connections {
+                opened.push(Arc::new(Connection::open(url, schema).await?));
+            }
+            Outcome::Ok(opened)
+        })?;
+        Ok(Self { runtime, connections })
+    }
+
+    /// Each connection: reserve, commit, settle, commit, and the next.
+    pub(super) fn two_commits(&self, requests: usize) -> Outcome<Turn> {
+        self.share(requests, 1)
+    }
+
+    /// The same with so many rows in each commit.
+    pub(super) fn batches(&self, requests: usize, rows: usize) -> Outcome<Turn> {
+        self.share(requests, rows)
+    }
+
+    fn share(&self, requests: usize, rows: usize) -> Outcome<Turn> {
+        let left = Arc::new(AtomicU64::new((requests / rows) as u64));
+        timed(requests, || {
+            let tasks: Vec<_> = self
+                .connections
+                .iter()
+                .map(|connection| {
+                    let (connection, left) = (Arc::clone(connection), Arc::clone(&left));
+                    self.runtime.spawn(async move {
+                        let take = |left: u64| left.checked_sub(1);
+                        while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
+                            connection.reserve_and_settle(rows).await?;
+                        }
+                        Ok::<_, Error>(())
+                    })
+                })
+                .collect();
+            for task in tasks {
+                self.runtime.block_on(task)?.map_err(|error| error.to_string())?;
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Connection {
+    async fn open(url: &str, schema: &str) -> Outcome<Self> {
+        let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
+        tokio::spawn(connection);
+        client
+            .batch_execute("SET enable_seqscan = off; SET enable_nestloop = off; SET enable_mergejoin = off")
+            .await?;
+        let reserve = client
+            .prepare(&format!(
+                "INSERT INTO {schema}.record (seq, id, version, state, due_at, created_at, resumable, scope, key, operation, \
+                 rest) SELECT seq, id, {NOW}, 1, {NOW}, {NOW}, false, 'tenant', key, 'POST /payments', rest \
+                 FROM unnest($1::bigint[], $2::bytea[], $3::text[], $4::bytea[]) AS new (seq, id, key, rest) \
+                 ON CONFLICT (id) DO NOTHING"
+            ))
+            .await?;
+        let settle = client
+            .prepare(&format!(
+                "WITH settled AS (UPDATE {schema}.record r SET version = {NOW} + 1, state = 2, due_at = {NOW}, \
+                 expires_at = {NOW}, rest = new.rest FROM unnest($1::bytea[], $2::bytea[], $3::bytea[]) \
+                 AS new (id, rest, answer) WHERE r.id = ANY($1) AND r.id = new.id AND r.version = {NOW} \
+                 RETURNING r.seq, new.answer) INSERT INTO {schema}.answer (seq, bytes) SELECT seq, answer FROM settled"
+            ))
+            .await?;
+        Ok(Self { client, reserve, settle })
+    }
+
+    async fn reserve_and_settle(&self, rows: usize) -> Result<(), Error> {
+        let first = KEYS.fetch_add(rows as u64, Ordering::Relaxed);
+        let numbers = first..first + rows as u64;
+        let mut ids: Vec<(Vec<u8>, i64)> = numbers.map(|n| (id(n), i64::try_from(n).unwrap_or(0))).collect();
+        ids.sort_unstable();
+        let (ids, seqs): (Vec<_>, Vec<_>) = ids.into_iter().unzip();
+        let keys: Vec<String> = seqs.iter().map(|seq| format!("{seq:016x}-{seq:016x}-00")).collect();
+        let (rest, answer) = (vec![&REST[..]; rows], vec![&ANSWER[..]; rows]);
+        let reserved: [&(dyn ToSql + Sync); 4] = [&seqs, &ids, &keys, &rest];
+        let settled: [&(dyn ToSql + Sync); 3] = [&ids, &rest, &answer];
+        let (reserved, settled) = (
+            self.client.execute(&self.reserve, &reserved).await?,
+            self.client.execute(&self.settle, &settled).await?,
+        );
+        if (reserved, settled) == (rows as u64, rows as u64) {
+            Ok(())
+        } else {
+            Err("a row was refused".into())
+        }
+    }
+}
+
+/// Spread like a hash.
+fn id(n: u64) -> Vec<u8> {
+    let mix = |n: u64| {
+        let n = (n ^ (n >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let n = (n ^ (n >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        n ^ (n >> 31)
+    };
+    let n = n.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    [mix(n).to_be_bytes(), mix(!n).to_be_bytes()].concat()
+}

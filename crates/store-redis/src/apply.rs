@@ -1,0 +1,75 @@
+//! A batch, as one call of the script that applies it (`scripts/apply.lua`).
+
+use std::time::Duration;
+
+use oncegate_core::time::micros;
+use oncegate_store::{Due, Effect, Kind, Outcome, Result, StoreError, Write};
+use redis::Value;
+
+use crate::keys::Keys;
+use crate::row::{self, Class};
+use crate::script::{APPLY, Call};
+
+pub(crate) fn call(keys: &Keys, batch: &[Write]) -> Call {
+    let mut names = vec![keys.seq()];
+    names.extend(Class::ALL.map(|class| keys.class(class)));
+    names.extend(Due::ALL.map(|what| keys.due(what)));
+    names.extend(batch.iter().map(|write| keys.row(write.id())));
+    Call::new(&APPLY, names, batch.iter().flat_map(arguments).collect())
+}
+
+/// Nine a write, as the script says.
+fn arguments(write: &Write) -> [Vec<u8>; 9] {
+    let (verb, expect, record) = match write {
+        Write::Insert(record) => (b"i", None, Some(record)),
+        Write::Swap { expect, record } => (b"s", Some(expect), Some(record)),
+        Write::Remove { expect, .. } => (b"r", Some(expect), None),
+    };
+    let mut arguments = [const { Vec::new() }; 9];
+    arguments[0] = verb.to_vec();
+    arguments[1] = write.id().to_string().into_bytes();
+    arguments[2] = expect.map(|version| version.as_raw().to_be_bytes().to_vec()).unwrap_or_default();
+    if let Write::Remove { grace, .. } = write {
+        arguments[3] = exact_micros(*grace).to_string().into_bytes();
+    }
+    if let Some(record) = record {
+        arguments[3] = row::encode(record);
+        for (argument, what) in arguments[4..].iter_mut().zip(Due::ALL) {
+            let moment = what.moment(record).map(|moment| moment.as_micros().to_string());
+            *argument = moment.unwrap_or_default().into_bytes();
+        }
+    }
+    arguments
+}
+
+/// What a Lua number can hold: 285 years. A longer grace spares all the same rows.
+fn exact_micros(span: Duration) -> i64 {
+    micros(span).min(1 << 53)
+}
+
+/// What the script said of each write.
+pub(crate) fn outcomes(batch: &[Write], reply: Value) -> Result<Vec<Outcome>> {
+    let odd = || {
+        // Whatever it was, the script has run.
+        StoreError::new(Kind::Other, Effect::Unknown, "apply")
+            .because("the script's reply is not one of ours")
+    };
+    let Value::Array(replies) = reply else { return Err(odd()) };
+    if replies.len() != batch.len() {
+        return Err(odd());
+    }
+    batch.iter().zip(replies).map(|(write, reply)| outcome(write, &reply).ok_or_else(odd)).collect()
+}
+
+fn outcome(write: &Write, reply: &Value) -> Option<Outcome> {
+    Some(match reply {
+        Value::Int(1) => Outcome::Applied,
+        Value::Int(0) => Outcome::Unreadable { problem: "what is there is not a row".to_owned() },
+        Value::Nil => Outcome::Refused { current: None },
+        Value::BulkString(bytes) => match row::decode(bytes, write.id()) {
+            Ok(record) => Outcome::Refused { current: Some(Box::new(record)) },
+            Err(problem) => Outcome::Unreadable { problem },
+        },
+        _ => return None,
+    })
+}

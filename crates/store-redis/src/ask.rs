@@ -1,0 +1,225 @@
+//! Scans, pages and counts. Each is a script, so that it sees one moment; a large one is several calls.
+//!
+//! Sorted sets order by doubles, which hold microseconds exactly until the year 2255. Rounding keeps the order, so no row is missed
+//! beyond that; each row found is asked itself whether its moment has come.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use oncegate_core::identity::RecordId;
+use oncegate_core::key::Key;
+use oncegate_core::record::Record;
+use oncegate_core::scope::{Address, Scope};
+use oncegate_core::time::Timestamp;
+use oncegate_store::{Counts, Cursor, Due, Effect, Filter, Kind, Page, Result, Scan, StoreError};
+use redis::Value;
+
+use crate::error::Nature;
+use crate::keys::Keys;
+use crate::link::Link;
+use crate::row::{self, Class};
+use crate::script::{COUNTS, Call, DUE, PAGE};
+use crate::settings::Settings;
+
+/// At most so many rows a call: a script keeps everybody waiting.
+const ROWS_MAX: usize = 256;
+/// A call stops once its rows are this large.
+const BYTES_MAX: usize = 4 << 20;
+/// A scan stops once its rows are this large: a reaper has no use for more at once.
+const SCAN_BYTES_MAX: usize = 8 << 20;
+
+pub(crate) async fn due(
+    link: &Arc<Link<Settings>>,
+    keys: &Keys,
+    what: Due,
+    now: Timestamp,
+    limit: usize,
+) -> Result<Scan> {
+    let mut scan = Scan::default();
+    let (mut offset, mut bytes) = (0, 0);
+    // Rows may come and go between two calls, and a row be met twice.
+    let mut met = HashSet::new();
+    // Rows that cannot be read are passed over: they must not stand in the way of others.
+    while scan.records.len() < limit && bytes < SCAN_BYTES_MAX {
+        let count = ROWS_MAX.min(limit - scan.records.len());
+        let arguments = [now.as_micros().to_string(), offset.to_string(), count.to_string()];
+        let arguments = arguments.into_iter().chain([BYTES_MAX.to_string(), keys.rows()]);
+        let call = Call::new(&DUE, vec![keys.due(what)], arguments.map(String::into_bytes).collect());
+        let found = array("due", run(link, "due", call).await?)?;
+        if found.is_empty() {
+            break;
+        }
+        offset += found.len() / 2;
+        for found in found.chunks_exact(2) {
+            bytes += size(&found[1]);
+            match decode(&found[0], &found[1]) {
+                Ok(record) if what.moment(&record).is_none_or(|moment| moment > now) => {}
+                Ok(record) if met.insert(record.id) => scan.records.push(record),
+                Ok(_) => {}
+                Err(_) => scan.unreadable += 1,
+            }
+        }
+    }
+    scan.records.sort_by_key(|record| what.moment(record));
+    Ok(scan)
+}
+
+/// A page of rows, newest first. The cursor is the last row's place in the order of arrival.
+///
+/// State and parked have an order of their own, scope and key together are the id; what else is asked for is looked for row by
+/// row.
+pub(crate) async fn browse(
+    link: &Arc<Link<Settings>>,
+    keys: &Keys,
+    filter: &Filter,
+    after: Option<&Cursor>,
+    limit: usize,
+) -> Result<Page> {
+    let mut before = after.map(place).transpose()?;
+    if let (None, Some(id)) = (before, named(filter)) {
+        return one(link, keys, filter, id, limit).await;
+    }
+    let classes: Vec<_> = Class::ALL.into_iter().filter(|class| is_asked_for(*class, filter)).collect();
+    let mut page = Page { records: Vec::new(), unreadable: 0, next: None };
+    if classes.is_empty() {
+        return Ok(page);
+    }
+    let mut last = None;
+    loop {
+        let names = classes.iter().map(|class| keys.class(*class)).collect();
+        let found = part(link, names, before, ROWS_MAX.min(limit.saturating_add(1)), keys).await?;
+        let Some((seq, _)) = found.last() else { return Ok(page) };
+        before = Some(*seq);
+        for (seq, record) in found {
+            if record.as_ref().is_ok_and(|record| !matches(filter, record)) {
+                continue;
+            }
+            // One row more than asked for says that there is a next page.
+            if page.records.len() + page.unreadable == limit {
+                page.next = last.map(|seq: i64| Cursor::new(seq.to_string()));
+                return Ok(page);
+            }
+            match record {
+                Ok(record) => page.records.push(record),
+                Err(_) => page.unreadable += 1,
+            }
+            last = Some(seq);
+        }
+    }
+}
+
+pub(crate) async fn counts(link: &Arc<Link<Settings>>, keys: &Keys) -> Result<Counts> {
+    let names = Class::ALL.iter().map(|class| keys.class(*class)).collect();
+    let reply = run(link, "counts", Call::new(&COUNTS, names, Vec::new())).await?;
+    let mut counts = Counts::default();
+    for (class, count) in Class::ALL.into_iter().zip(array("counts", reply)?) {
+        let Value::Int(count) = count else { return Err(odd("counts")) };
+        let count = u64::try_from(count).unwrap_or(0);
+        *counts.of_state(class.state()) += count;
+        if class.is_parked() {
+            counts.parked = count;
+        }
+    }
+    Ok(counts)
+}
+
+fn place(cursor: &Cursor) -> Result<i64> {
+    cursor.as_str().parse().map_err(|error| {
+        let why = format!("not a cursor of this store: {error}");
+        StoreError::new(Kind::Other, Effect::None, "browse").because(why)
+    })
+}
+
+/// Scope and key are the id.
+fn named(filter: &Filter) -> Option<RecordId> {
+    let scope = Scope::from_stored(filter.scope.as_ref()?).ok()?;
+    let key = Key::from_text(filter.key.as_ref()?).ok()?;
+    Some(RecordId::of(&Address { scope, key }))
+}
+
+async fn one(
+    link: &Arc<Link<Settings>>,
+    keys: &Keys,
+    filter: &Filter,
+    id: RecordId,
+    limit: usize,
+) -> Result<Page> {
+    let mut page = Page { records: Vec::new(), unreadable: 0, next: None };
+    let name = keys.row(id);
+    let found = link.call("browse", Nature::Reads, async move |mut connection| {
+        redis::cmd("GET").arg(name).query_async::<Option<Vec<u8>>>(&mut connection).await
+    });
+    match found.await?.map(|found| row::decode(&found, id)) {
+        _ if limit == 0 => {}
+        Some(Ok(record)) if matches(filter, &record) => page.records.push(record),
+        Some(Err(_)) => page.unreadable = 1,
+        Some(Ok(_)) | None => {}
+    }
+    Ok(page)
+}
+
+fn is_asked_for(class: Class, filter: &Filter) -> bool {
+    filter.state.is_none_or(|state| class.state() == state)
+        && filter.parked.is_none_or(|parked| class.is_parked() == parked)
+}
+
+/// All but state and parked, which the class has settled.
+fn matches(filter: &Filter, record: &Record) -> bool {
+    let Filter { state, parked, scope, key, operation, created_from, created_before } = filter;
+    state.is_none_or(|state| record.state.kind() == state)
+        && parked.is_none_or(|parked| Class::of(record).is_parked() == parked)
+        && scope.as_ref().is_none_or(|scope| record.address.scope.as_str() == scope)
+        && key.as_ref().is_none_or(|key| record.address.key.as_str() == key)
+        && operation.as_ref().is_none_or(|operation| record.operation.as_str() == operation)
+        && created_from.is_none_or(|from| record.created_at >= from)
+        && created_before.is_none_or(|before| record.created_at < before)
+}
+
+async fn part(
+    link: &Arc<Link<Settings>>,
+    names: Vec<String>,
+    before: Option<i64>,
+    count: usize,
+    keys: &Keys,
+) -> Result<Vec<(i64, std::result::Result<Record, String>)>> {
+    let before = before.map_or_else(|| "+inf".to_owned(), |seq| format!("({seq}"));
+    let arguments = [before, count.to_string(), BYTES_MAX.to_string(), keys.rows()];
+    let call = Call::new(&PAGE, names, arguments.map(String::into_bytes).into());
+    let reply = array("browse", run(link, "browse", call).await?)?;
+    let row = |found: &[Value]| match &found[0] {
+        Value::Int(seq) => Ok((*seq, decode(&found[1], &found[2]))),
+        _ => Err(odd("browse")),
+    };
+    reply.chunks_exact(3).map(row).collect()
+}
+
+/// A row as a script found it, under its id.
+fn decode(id: &Value, row: &Value) -> std::result::Result<Record, String> {
+    let (Value::BulkString(id), Value::BulkString(row)) = (id, row) else {
+        return Err("neither id nor row".to_owned());
+    };
+    let id = std::str::from_utf8(id).ok().and_then(|id| id.parse().ok());
+    row::decode(row, id.ok_or_else(|| "what is listed is not an id".to_owned())?)
+}
+
+const fn size(row: &Value) -> usize {
+    match row {
+        Value::BulkString(row) => row.len(),
+        _ => 0,
+    }
+}
+
+async fn run(link: &Arc<Link<Settings>>, operation: &'static str, call: Call) -> Result<Value> {
+    link.call(operation, Nature::Reads, async move |mut connection| call.run(&mut connection).await).await
+}
+
+fn array(operation: &'static str, reply: Value) -> Result<Vec<Value>> {
+    match reply {
+        Value::Array(values) => Ok(values),
+        _ => Err(odd(operation)),
+    }
+}
+
+fn odd(operation: &'static str) -> StoreError {
+    StoreError::new(Kind::Other, Effect::None, operation).because("the script's reply is not one of ours")
+}

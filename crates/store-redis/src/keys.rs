@@ -1,0 +1,66 @@
+//! The names of our keys in Redis.
+//!
+//! All begin with `{prefix}:`. The braces are a hash tag: on a cluster all keys are in one slot, so one node has them all, and
+//! a script may touch any of them. More throughput than one node gives is not to be had from this store.
+
+use oncegate_core::identity::RecordId;
+use oncegate_store::Due;
+
+use crate::row::Class;
+
+/// Under one prefix.
+#[derive(Clone, Debug)]
+pub(crate) struct Keys {
+    prefix: String,
+}
+
+impl Keys {
+    pub(crate) fn new(prefix: &str) -> Self {
+        Self { prefix: format!("{{{prefix}}}:") }
+    }
+
+    /// The counter that gives rows their order of arrival.
+    pub(crate) fn seq(&self) -> String {
+        self.name("seq")
+    }
+
+    /// What row keys begin with.
+    pub(crate) fn rows(&self) -> String {
+        self.name("row:")
+    }
+
+    pub(crate) fn row(&self, id: RecordId) -> String {
+        format!("{}row:{id}", self.prefix)
+    }
+
+    /// The ids of one class, by order of arrival.
+    pub(crate) fn class(&self, class: Class) -> String {
+        format!("{}order:{}", self.prefix, class.name())
+    }
+
+    /// The ids that are due in one sense, by moment.
+    pub(crate) fn due(&self, what: Due) -> String {
+        let name = match what {
+            Due::Pending => "pending",
+            Due::Lapsed => "lapsed",
+            Due::Resumable => "resumable",
+            Due::Doubted => "doubted",
+            Due::Expired => "expired",
+        };
+        format!("{}due:{name}", self.prefix)
+    }
+
+    /// The channel between nodes.
+    pub(crate) fn signals(&self) -> String {
+        self.name("signals")
+    }
+
+    /// A cached record, which is no row.
+    pub(crate) fn cached(&self, id: RecordId) -> String {
+        format!("{}cache:{id}", self.prefix)
+    }
+
+    fn name(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
+    }
+}

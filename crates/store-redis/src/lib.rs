@@ -1,0 +1,21 @@
+#![doc = include_str!("../README.md")]
+
+mod address;
+mod apply;
+mod ask;
+mod cache;
+mod clock;
+mod error;
+mod io;
+mod keys;
+mod link;
+mod row;
+mod script;
+mod settings;
+mod signals;
+mod store;
+mod warning;
+
+pub use cache::{RedisCache, RedisCacheOptions};
+pub use store::{RedisOptions, RedisStore};
+pub use warning::Warning;

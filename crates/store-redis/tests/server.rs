@@ -1,0 +1,533 @@
+//! The store against servers of its own: killed, cut off, full, misused, and set up in every way that loses keys.
+
+#![expect(clippy::expect_used, reason = "tests")]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use oncegate_conformance::samples::{FAR_AHEAD, LONG_AGO, id, moved_to, parked, reserved};
+use oncegate_core::identity::Version;
+use oncegate_core::record::{Record, StateKind};
+use oncegate_store::signals::{Heard, Signal, Signals};
+use oncegate_store::{Counts, Due, Durability, Effect, Filter, Kind, Outcome, Store, StoreError, Write};
+use oncegate_store_redis::{RedisOptions, RedisStore, Warning};
+use oncegate_test_servers::{Cut, Redis, TcpProxy, wait_until};
+
+const DURABLE: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];
+
+fn insert(record: &Record) -> Write {
+    Write::Insert(Box::new(record.clone()))
+}
+
+fn rows(count: u64) -> Vec<Record> {
+    (0..count).map(|n| reserved(&format!("key-{n}"), n, LONG_AGO)).collect()
+}
+
+fn told(error: &StoreError) -> (Kind, Effect) {
+    (error.kind(), error.effect())
+}
+
+/// Patient: the machine that runs the tests may be busy with other things.
+async fn open(server: &Redis) -> RedisStore {
+    let options = RedisOptions::new(server.url()).limit(Duration::from_secs(30));
+    options.open().await.expect("the store opens")
+}
+
+async fn read(store: &RedisStore, key: &str) -> Option<Record> {
+    store.read(&[id(key)]).await.expect("read").pop().expect("a place").expect("it can be read")
+}
+
+/// What a server would lose is said, and what it must not do is refused.
+#[tokio::test]
+async fn settings_are_read_and_what_they_lose_is_said() {
+    let snapshots = Warning::SnapshotsOnly { save: Some("3600 1".to_owned()) };
+    let table: &[(&[&str], Vec<Warning>, &str)] = &[
+        (DURABLE, vec![], ""),
+        (&[], vec![Warning::NothingIsKept], "every key is lost"),
+        (&["--save", "3600 1"], vec![snapshots], "every key since the last snapshot is lost"),
+        (&["--appendonly", "yes"], vec![Warning::SyncedEverySecond], "up to about two seconds"),
+        (
+            &["--appendonly", "yes", "--appendfsync", "no"],
+            vec![Warning::SyncedBySystem],
+            "about thirty seconds",
+        ),
+        (
+            &["--appendonly", "yes", "--appendfsync", "always", "--no-appendfsync-on-rewrite", "yes"],
+            vec![Warning::NotSyncedWhileRewriting],
+            "while Redis rewrites its file",
+        ),
+    ];
+    for (options, warnings, words) in table {
+        let server = Redis::start(options);
+        let store = open(&server).await;
+        assert_eq!(store.warnings(), warnings, "{options:?}");
+        let durability = if warnings.is_empty() { Durability::Durable } else { Durability::None };
+        assert_eq!(store.capability().durability, durability, "{options:?}");
+        for warning in warnings {
+            let text = warning.to_string();
+            assert!(
+                text.contains(words) && text.contains("PostgreSQL for anything that moves money"),
+                "{text}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn replicas_are_a_warning_and_a_replica_is_refused() {
+    let primary = Redis::start(DURABLE);
+    let replica = Redis::replica_of(&primary);
+    let store = open(&primary).await;
+    assert_eq!(store.warnings(), [Warning::Replicated { replicas: 1 }]);
+    assert_eq!(store.capability().durability, Durability::None);
+    let refusal = RedisStore::open(replica.url()).await.expect_err("a replica is refused");
+    assert_eq!(told(&refusal), (Kind::Misconfigured, Effect::None));
+    assert!(refusal.to_string().contains("replica"), "{refusal}");
+}
+
+#[tokio::test]
+async fn a_server_that_may_evict_is_refused_also_when_it_was_changed_later() {
+    for policy in ["allkeys-lru", "volatile-ttl"] {
+        let server = Redis::start(&["--maxmemory-policy", policy]);
+        let refusal = RedisStore::open(server.url()).await.expect_err("eviction is refused");
+        assert_eq!(told(&refusal), (Kind::Misconfigured, Effect::None));
+        assert!(refusal.to_string().contains(policy), "{refusal}");
+    }
+    let server = Redis::start(DURABLE);
+    let proxy = TcpProxy::start(&server.url());
+    let store = RedisStore::open(proxy.url_of(&server.url())).await.expect("the store opens");
+    assert_eq!(server.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]), "OK");
+    proxy.cut();
+    proxy.mend();
+    let refusal = eventually(async || match store.counts().await {
+        Err(error) if error.kind() == Kind::Misconfigured => Some(error),
+        // The first call may still meet the old connection, and find it closed.
+        _ => None,
+    });
+    assert!(refusal.await.to_string().contains("allkeys-lru"));
+}
+
+/// Managed servers forbid `CONFIG`. Eviction and role are in `INFO`, how data are kept is not.
+#[tokio::test]
+async fn settings_that_cannot_be_seen_are_said_to_be_unseen() {
+    let server = Redis::start(DURABLE);
+    let user = ["ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-config"];
+    assert_eq!(server.command(&user), "OK");
+    let url = server.url().replace("redis://", "redis://app:pw@");
+    let store = RedisStore::open(&url).await.expect("the store opens");
+    assert_eq!(store.warnings(), [Warning::Unseen]);
+    assert_eq!(store.capability().durability, Durability::None);
+    assert_eq!(server.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lfu"]), "OK");
+    let refusal = RedisStore::open(&url).await.expect_err("eviction is refused");
+    assert_eq!(told(&refusal), (Kind::Misconfigured, Effect::None));
+    assert_eq!(server.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]), "OK");
+    let user = ["ACL", "SETUSER", "weak", "on", ">pw", "~*", "&*", "+@all", "-@scripting"];
+    assert_eq!(server.command(&user), "OK");
+    let weak = RedisStore::open(url.replace("app:", "weak:")).await.expect_err("no scripts, no store");
+    assert_eq!(told(&weak), (Kind::Misconfigured, Effect::None));
+    let wrong = url.replace(":pw@", ":other@");
+    let refusal = RedisStore::open(&wrong).await.expect_err("a wrong password is refused");
+    assert_eq!(told(&refusal), (Kind::Misconfigured, Effect::None));
+    assert!(!refusal.to_string().contains("other"), "{refusal}");
+}
+
+/// Twelve writers, the server killed under them: what was acknowledged is there, through a new handle and through the old one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_server_loses_nothing_acknowledged() {
+    let mut server = Redis::start(DURABLE);
+    let store = Arc::new(open(&server).await);
+    let acknowledged = Arc::new(Mutex::new(Vec::new()));
+    let stop = Arc::new(AtomicBool::new(false));
+    let writers: Vec<_> = (0..12)
+        .map(|writer| {
+            let (store, stop) = (Arc::clone(&store), Arc::clone(&stop));
+            let acknowledged = Arc::clone(&acknowledged);
+            tokio::spawn(async move {
+                for n in 0.. {
+                    let row = reserved(&format!("{writer}-{n}"), n, LONG_AGO);
+                    match store.apply(&[insert(&row)]).await {
+                        Ok(outcomes) => {
+                            assert_eq!(outcomes, [Outcome::Applied]);
+                            acknowledged.lock().expect("a lock").push(row);
+                        }
+                        Err(error) => assert_eq!(error.kind(), Kind::Unavailable, "{error}"),
+                    }
+                    if stop.load(Ordering::Relaxed) {
+                        return;
+                    }
+                }
+            })
+        })
+        .collect();
+    let count = || acknowledged.lock().expect("a lock").len();
+    tokio::task::block_in_place(|| {
+        for _ in 0..3 {
+            let before = count();
+            wait_until("some writes are acknowledged", || count() > before + 200);
+            server.kill_9();
+            server.start_again();
+        }
+        let before = count();
+        wait_until("the old handle writes again", || count() > before + 50);
+    });
+    stop.store(true, Ordering::Relaxed);
+    for writer in writers {
+        writer.await.expect("a writer ends");
+    }
+    server.kill_9();
+    server.start_again();
+    let acknowledged = std::mem::take(&mut *acknowledged.lock().expect("a lock"));
+    let ids: Vec<_> = acknowledged.iter().map(|row| row.id).collect();
+    let fresh = open(&server).await;
+    let found = fresh.read(&ids).await.expect("read");
+    for (row, found) in acknowledged.iter().zip(found) {
+        assert_eq!(found.expect("it can be read").as_ref(), Some(row));
+    }
+    let due = fresh.due(Due::Lapsed, FAR_AHEAD, usize::MAX).await.expect("scanned");
+    let counts = fresh.counts().await.expect("counted");
+    assert_eq!(
+        (due.records.len() as u64, due.unreadable),
+        (counts.in_progress, 0),
+        "no row without its index"
+    );
+    assert!(counts.in_progress >= acknowledged.len() as u64);
+}
+
+/// A batch is there or not: nobody sees a part of it, and a connection that is lost under it does not split it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_batch_is_atomic() {
+    let server = Redis::start(DURABLE);
+    let (writer, watcher) = (open(&server).await, open(&server).await);
+    let batch: Vec<_> = rows(2_000).iter().map(insert).collect();
+    let done = Arc::new(AtomicBool::new(false));
+    let watching = tokio::spawn({
+        let done = Arc::clone(&done);
+        async move {
+            while !done.load(Ordering::Relaxed) {
+                let count = watcher.counts().await.expect("counted").in_progress;
+                assert!(count.is_multiple_of(2_000), "{count} rows of a batch of 2,000");
+            }
+        }
+    });
+    let outcomes = writer.apply(&batch).await.expect("applied");
+    assert!(outcomes.iter().all(|outcome| *outcome == Outcome::Applied));
+    done.store(true, Ordering::Relaxed);
+    watching.await.expect("no part was seen");
+}
+
+/// The answer is lost, or the request is: the store cannot tell, says so, and either all or nothing is there.
+#[tokio::test]
+async fn a_lost_connection_leaves_a_write_in_doubt() {
+    let server = Redis::start(DURABLE);
+    let proxy = TcpProxy::start(&server.url());
+    let store = RedisStore::open(proxy.url_of(&server.url())).await.expect("the store opens");
+    let batch: Vec<_> = rows(100).iter().map(insert).collect();
+    // From here on the server knows the script: what it is sent it can do.
+    assert_eq!(store.apply(&batch[..1]).await.expect("applied"), [Outcome::Applied]);
+    for (cut, landed) in [(Cut::BeforeSending, 1), (Cut::AfterSending, 100)] {
+        proxy.cut_at(b"key-99", 1, cut);
+        let error = store.apply(&batch).await.expect_err("the connection is cut");
+        assert_eq!(told(&error), (Kind::Unavailable, Effect::Unknown));
+        proxy.fired();
+        assert_eq!(server.command(&["ZCARD", "{oncegate}:order:in_progress"]), landed.to_string());
+        // The next call connects again by itself.
+        assert_eq!(store.counts().await.expect("counted").in_progress, landed);
+    }
+    proxy.cut();
+    // Where nobody answers nothing is sent, and that is known.
+    let error = eventually(async || match store.apply(&batch).await {
+        Err(error) if error.effect() == Effect::None => Some(error),
+        _ => None,
+    });
+    assert_eq!(told(&error.await), (Kind::Unavailable, Effect::None));
+    let (row, read) = (id("key-1"), store.read(&[id("key-1")]).await);
+    assert_eq!(told(&read.expect_err("nobody answers")), (Kind::Unavailable, Effect::None), "{row}");
+}
+
+/// A server that hangs costs a call its limit, and no more; what was sent may land, and here it does.
+#[tokio::test]
+async fn a_server_that_hangs_leaves_a_write_in_doubt() {
+    let server = Redis::start(DURABLE);
+    let options = RedisOptions::new(server.url()).limit(Duration::from_secs(1));
+    let store = options.open().await.expect("the store opens");
+    let row = reserved("hangs", 1, LONG_AGO);
+    // From here on the server knows the script: what it is sent it can do.
+    assert_eq!(
+        store.apply(&[insert(&reserved("first", 1, LONG_AGO))]).await.expect("applied"),
+        [Outcome::Applied]
+    );
+    server.pause();
+    let started = Instant::now();
+    let error = store.apply(&[insert(&row)]).await.expect_err("it hangs");
+    assert_eq!(told(&error), (Kind::Unavailable, Effect::Unknown));
+    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+    // A new connection is tried, and gets no handshake: nothing was sent.
+    let error = store.apply(&[insert(&row)]).await.expect_err("it still hangs");
+    assert_eq!(told(&error), (Kind::Unavailable, Effect::None));
+    server.resume();
+    let found = eventually(async || match store.read(&[row.id]).await {
+        Ok(mut found) => found.pop().expect("a place").expect("it can be read"),
+        Err(_) => None,
+    });
+    assert_eq!(found.await, row, "it landed late");
+}
+
+#[tokio::test]
+async fn scripts_that_the_server_forgot_are_sent_again() {
+    let server = Redis::start(DURABLE);
+    let store = open(&server).await;
+    for row in rows(3) {
+        assert_eq!(server.command(&["SCRIPT", "FLUSH"]), "OK");
+        assert_eq!(store.apply(&[insert(&row)]).await.expect("applied"), [Outcome::Applied]);
+        assert_eq!(server.command(&["SCRIPT", "FLUSH"]), "OK");
+        assert_eq!(store.due(Due::Lapsed, FAR_AHEAD, 1).await.expect("scanned").records.len(), 1);
+    }
+    assert_eq!(store.counts().await.expect("counted").in_progress, 3);
+}
+
+/// A server that takes no writes says so before the first: nothing is written, and what is there can still be shown.
+#[tokio::test]
+async fn refused_writes_leave_no_trace() {
+    let server = Redis::start(DURABLE);
+    let store = open(&server).await;
+    let kept = reserved("kept", 1, LONG_AGO);
+    assert_eq!(store.apply(&[insert(&kept)]).await.expect("applied"), [Outcome::Applied]);
+    let other = server.port().to_string();
+    let table: &[(&[&str], Kind, &[&str])] = &[
+        (&["CONFIG", "SET", "maxmemory", "1"], Kind::Full, &["CONFIG", "SET", "maxmemory", "0"]),
+        (
+            &["CONFIG", "SET", "min-replicas-to-write", "1"],
+            Kind::Unavailable,
+            &["CONFIG", "SET", "min-replicas-to-write", "0"],
+        ),
+        // A primary that does not answer: itself.
+        (&["REPLICAOF", "127.0.0.1", &other], Kind::Misconfigured, &["REPLICAOF", "NO", "ONE"]),
+    ];
+    let next = moved_to(&kept, StateKind::Completed, FAR_AHEAD);
+    let batch = [
+        insert(&reserved("kept", 2, LONG_AGO)),
+        insert(&reserved("new", 1, LONG_AGO)),
+        Write::Swap { expect: kept.version, record: Box::new(next) },
+    ];
+    for (harm, kind, mend) in table {
+        assert_eq!(server.command(harm), "OK");
+        let error = store.apply(&batch).await.expect_err("writes are refused");
+        assert_eq!(told(&error), (*kind, Effect::None), "{harm:?}: {error}");
+        let shown = store.apply(&batch[..1]).await.expect("a clash needs no write");
+        assert_eq!(shown, [Outcome::Refused { current: Some(Box::new(kept.clone())) }], "{harm:?}");
+        assert_eq!(server.command(mend), "OK");
+        assert_eq!((read(&store, "kept").await, read(&store, "new").await), (Some(kept.clone()), None));
+        assert_eq!(server.command(&["GET", "{oncegate}:seq"]), "1", "{harm:?}");
+    }
+    let counts = Counts { in_progress: 1, ..Counts::default() };
+    assert_eq!(store.counts().await.expect("counted"), counts);
+}
+
+/// Somebody else's value under one of our names is found before anything is written.
+#[tokio::test]
+async fn foreign_keys_are_noticed_before_the_first_write() {
+    let server = Redis::start(DURABLE);
+    let store = open(&server).await;
+    let row = reserved("a", 1, LONG_AGO);
+    for (name, value) in [
+        ("{oncegate}:seq", "text"),
+        ("{oncegate}:order:in_progress", "text"),
+        ("{oncegate}:due:lapsed", "text"),
+    ] {
+        assert_eq!(server.command(&["SET", name, value]), "OK");
+        let error = store.apply(&[insert(&row)]).await.expect_err("a foreign key");
+        assert_eq!(told(&error), (Kind::Misconfigured, Effect::None), "{error}");
+        assert!(error.to_string().contains(name), "{error}");
+        assert_eq!(server.command(&["DEL", name]), "1");
+        assert_eq!(server.command(&["DBSIZE"]), "0", "{name}");
+    }
+    assert_eq!(store.apply(&[insert(&row)]).await.expect("applied"), [Outcome::Applied]);
+}
+
+/// A row that cannot be read refuses what is about it, and stands in nobody's way.
+#[tokio::test]
+async fn damaged_rows_hinder_nobody() {
+    let server = Redis::start(DURABLE);
+    let store = open(&server).await;
+    let rows = rows(6);
+    let batch: Vec<_> = rows.iter().map(insert).collect();
+    store.apply(&batch).await.expect("applied").clear();
+    let name = |n: usize| format!("{{oncegate}}:row:{}", rows[n].id);
+    assert_eq!(server.command(&["SET", &name(0), "garbage"]), "OK");
+    assert_eq!(server.command(&["SET", &name(1), ""]), "OK");
+    // In the scope: it would be another's row.
+    assert_ne!(server.command(&["SETRANGE", &name(2), "17", "X"]), "0");
+    assert_eq!(server.command(&["DEL", &name(3)]), "1");
+    assert_eq!(server.command(&["HSET", &name(3), "a", "b"]), "1");
+
+    let outcomes = store.apply(&batch).await.expect("applied");
+    for (n, outcome) in outcomes.iter().enumerate() {
+        match outcome {
+            Outcome::Unreadable { .. } if n < 4 => {}
+            Outcome::Refused { current: Some(row) } if n >= 4 => assert_eq!(**row, rows[n]),
+            other => panic!("write {n}: {other:?}"),
+        }
+    }
+    let ids: Vec<_> = rows.iter().map(|row| row.id).collect();
+    let found = store.read(&ids).await.expect("read");
+    assert!(found[..3].iter().all(|row| row.as_ref().is_err_and(|error| error.kind() == Kind::Unreadable)));
+    assert!(found[4..].iter().all(|row| row.as_ref().is_ok_and(Option::is_some)));
+    let scan = store.due(Due::Lapsed, FAR_AHEAD, 2).await.expect("scanned");
+    assert_eq!((scan.records.len(), scan.unreadable), (2, 4), "passed over, not stumbled upon");
+    let page = store.browse(&Filter::default(), None, 10).await.expect("browsed");
+    assert_eq!((page.records.len(), page.unreadable), (2, 4));
+}
+
+/// Through all states and out: at each step a row is in the sorted sets that are its own and in no others, it keeps its place
+/// among the others, and in the end nothing of it is left.
+#[tokio::test]
+async fn a_row_is_listed_where_it_belongs_and_leaves_nothing_behind() {
+    let server = Redis::start(DURABLE);
+    let store = open(&server).await;
+    let others = [reserved("older", 1, LONG_AGO), reserved("newer", 1, LONG_AGO)];
+    let mut row = reserved("a", 1, LONG_AGO);
+    let batch = [insert(&others[0]), insert(&row), insert(&others[1])];
+    store.apply(&batch).await.expect("applied").clear();
+    let own = || -> Vec<String> {
+        let names =
+            ["pending", "in_progress", "completed", "failed_retryable", "unknown", "expired", "parked"];
+        let orders = names.iter().map(|name| format!("order:{name}"));
+        let dues = ["pending", "lapsed", "resumable", "doubted", "expired"].map(|name| format!("due:{name}"));
+        let has = |name: &String| {
+            !server.command(&["ZSCORE", &format!("{{oncegate}}:{name}"), &id("a").to_string()]).is_empty()
+        };
+        orders.chain(dues).filter(has).collect()
+    };
+    assert_eq!(own(), ["order:in_progress", "due:lapsed"]);
+    let steps: [(Record, &[&str]); 8] = [
+        (moved_to(&row, StateKind::Pending, LONG_AGO), &["order:pending", "due:pending", "due:expired"]),
+        (moved_to(&row, StateKind::InProgress, LONG_AGO), &["order:in_progress", "due:lapsed"]),
+        (moved_to(&row, StateKind::Unknown, LONG_AGO), &["order:unknown", "due:doubted"]),
+        (parked(&row), &["order:parked"]),
+        (moved_to(&row, StateKind::FailedRetryable, LONG_AGO), &["order:failed_retryable", "due:expired"]),
+        (Record { expires_at: None, ..moved_to(&row, StateKind::Expired, LONG_AGO) }, &["order:expired"]),
+        (
+            Record { expires_at: Some(LONG_AGO), ..moved_to(&row, StateKind::Pending, LONG_AGO) },
+            &["order:pending", "due:pending", "due:expired"],
+        ),
+        (moved_to(&row, StateKind::Completed, LONG_AGO), &["order:completed", "due:expired"]),
+    ];
+    let remove = |row: &Record| Write::Remove { id: row.id, expect: row.version, grace: Duration::ZERO };
+    for (next, names) in steps {
+        let next = Record { version: Version::from_raw(row.version.as_raw() + 1), ..next };
+        let swap = Write::Swap { expect: row.version, record: Box::new(next.clone()) };
+        assert_eq!(store.apply(&[swap]).await.expect("applied"), [Outcome::Applied]);
+        row = next;
+        assert_eq!(own(), names);
+        let page = store.browse(&Filter::default(), None, 9).await.expect("browsed");
+        assert_eq!(page.records, [others[1].clone(), row.clone(), others[0].clone()], "it keeps its place");
+        // Waiting work is never removed, though its time is up; nor what has no end.
+        let is_settled = matches!(row.state.kind(), StateKind::Completed | StateKind::FailedRetryable);
+        if !is_settled {
+            let refused = [Outcome::Refused { current: Some(Box::new(row.clone())) }];
+            assert_eq!(store.apply(&[remove(&row)]).await.expect("refused"), refused);
+        }
+    }
+    assert_eq!(store.apply(&[remove(&row)]).await.expect("applied"), [Outcome::Applied]);
+    assert_eq!(own(), [""; 0]);
+    assert_eq!(read(&store, "a").await, None);
+    // Two rows, one order, one due, the counter.
+    assert_eq!(server.command(&["DBSIZE"]), "5");
+}
+
+/// A page and a scan that take several calls.
+#[tokio::test]
+async fn long_lists_come_whole() {
+    let server = Redis::start(DURABLE);
+    let store = open(&server).await;
+    let rows = rows(700);
+    store.apply(&rows.iter().map(insert).collect::<Vec<_>>()).await.expect("applied").clear();
+    let scan = store.due(Due::Lapsed, FAR_AHEAD, usize::MAX).await.expect("scanned");
+    assert_eq!(scan.records.len(), 700);
+    let page = store.browse(&Filter::default(), None, 600).await.expect("browsed");
+    assert!(page.records.iter().eq(rows.iter().rev().take(600)), "newest first");
+    let rest = store.browse(&Filter::default(), page.next.as_ref(), usize::MAX).await.expect("browsed");
+    assert!(rest.records.iter().eq(rows[..100].iter().rev()));
+    assert_eq!(rest.next, None);
+    let last = Filter { key: Some("key-0".to_owned()), ..Filter::default() };
+    assert_eq!(store.browse(&last, None, 1).await.expect("browsed").records, rows[..1]);
+}
+
+/// Nodes hear each other; a gap is told at the start and after each loss.
+#[tokio::test]
+async fn signals_reach_the_other_node_and_a_loss_is_a_gap() {
+    let mut server = Redis::start(DURABLE);
+    let (one, two) = (open(&server).await, open(&server).await);
+    let other = RedisOptions::new(server.url()).prefix("other").open().await.expect("the store opens");
+    let (one, two) = (one.signals().expect("signals"), two.signals().expect("signals"));
+    let other = other.signals().expect("signals");
+    assert_eq!(hear(&*two).await, Heard::Gap, "it listens from now on");
+    let told = [Signal::Settled(id("a")), Signal::Forgotten(id("b"))];
+    other.tell(&[Signal::Settled(id("not yours"))]).await.expect("told");
+    one.tell(&[]).await.expect("told");
+    one.tell(&told).await.expect("told");
+    assert_eq!(hear(&*two).await, Heard::Signals(told.to_vec()));
+    two.tell(&told[..1]).await.expect("told");
+    assert_eq!(hear(&*two).await, Heard::Signals(told[..1].to_vec()), "its own too");
+    server.kill_9();
+    let error = eventually(async || one.tell(&told).await.err()).await;
+    assert_eq!(error.kind(), Kind::Unavailable);
+    server.start_again();
+    assert_eq!(hear(&*two).await, Heard::Gap, "whatever was told meanwhile was missed");
+    eventually(async || one.tell(&told).await.ok()).await;
+    assert_eq!(hear(&*two).await, Heard::Signals(told.to_vec()));
+}
+
+/// A listener that falls behind is told so, and hears on from there.
+#[tokio::test]
+async fn signals_that_nobody_fetches_become_a_gap() {
+    const MANY: usize = 1_500;
+    let server = Redis::start(DURABLE);
+    let store = open(&server).await;
+    let signals = store.signals().expect("signals");
+    assert_eq!(hear(&*signals).await, Heard::Gap, "it listens from now on");
+    let told = [Signal::Settled(id("a"))];
+    eventually(async || {
+        for _ in 0..MANY {
+            signals.tell(&told).await.expect("told");
+        }
+        // All of them, or fewer and a gap.
+        for _ in 0..MANY {
+            if hear(&*signals).await == Heard::Gap {
+                return Some(());
+            }
+        }
+        None
+    })
+    .await;
+    // It hears on; until it has caught up there may be further gaps.
+    let last = Heard::Signals(vec![Signal::Forgotten(id("last"))]);
+    eventually(async || {
+        signals.tell(&[Signal::Forgotten(id("last"))]).await.expect("told");
+        loop {
+            match hear(&*signals).await {
+                Heard::Gap => return None,
+                heard if heard == last => return Some(()),
+                Heard::Signals(_) => {}
+            }
+        }
+    })
+    .await;
+}
+
+async fn hear(signals: &dyn Signals) -> Heard {
+    tokio::time::timeout(Duration::from_mins(1), signals.hear()).await.expect("something is heard")
+}
+
+/// Asks again and again until there is an answer.
+async fn eventually<T>(mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+    let end = Instant::now() + Duration::from_mins(1);
+    loop {
+        if let Some(answer) = ask().await {
+            return answer;
+        }
+        assert!(Instant::now() < end, "waited a minute in vain");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
