@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
+use crate::clocks::{TRUE, off_by};
+
 const ROLE: &str = "ONCEGATE_TEST_ROLE";
 /// A bound on what a test waits for. Reached only by a test that fails.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -22,8 +24,14 @@ pub(crate) struct Actor {
 
 impl Actor {
     pub(crate) fn start(role: &str, environment: &[(&str, &str)]) -> Self {
+        Self::start_at(role, TRUE, environment)
+    }
+
+    /// The same on a host whose clock is off.
+    pub(crate) fn start_at(role: &str, clock: Option<&str>, environment: &[(&str, &str)]) -> Self {
         let mut process = Command::new(std::env::current_exe().unwrap())
             .env(ROLE, role)
+            .envs(clock.into_iter().flat_map(off_by))
             .envs(environment.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -6,7 +6,10 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod actor;
+mod clocks;
+mod node;
 mod race;
+mod signals;
 mod starting;
 mod world;
 
@@ -18,6 +21,7 @@ fn main() -> ExitCode {
     if let Some(role) = actor::role() {
         match role.as_str() {
             "racer" => race::racer(),
+            "node" => node::node(),
             other => panic!("no role {other}"),
         }
         return ExitCode::SUCCESS;
@@ -27,6 +31,12 @@ fn main() -> ExitCode {
         trial("three_processes_racing_for_2000_keys_run_each_once_and_refuse_meanwhile", race::refusing),
         trial("three_processes_racing_for_2000_keys_run_each_once_and_wait_meanwhile", race::waiting),
         trial("hosts_whose_clocks_are_twenty_minutes_apart_race_as_if_they_were_not", race::clocks_apart),
+        trial("a_lease_is_judged_by_the_database_s_clock_whatever_the_host_s", clocks::leases),
+        trial("an_answer_on_one_node_wakes_whoever_waits_on_another", signals::wake),
+        trial("through_a_pooler_nobody_is_woken_and_whoever_waits_looks_by_itself", signals::pooled),
+        trial("what_one_node_forgets_another_stops_replaying", signals::forget),
+        trial("a_node_that_was_deaf_for_a_while_wakes_all_and_forgets_all", signals::gap),
+        trial("signals_work_again_after_the_server_was_started_again", signals::restarted),
         trial("two_processes_racing_through_a_pooler_run_each_key_once", race::pooled),
     ];
     libtest_mimic::run(&Arguments::from_args(), tests).exit_code()

@@ -3,9 +3,8 @@
 //! Each caller has a connection of its own to a table that nothing makes unique: what ran twice is there twice.
 
 use std::collections::{BTreeMap, HashMap};
-use std::process::Command;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use oncegate_core::policy::Profile;
 use oncegate_engine::{Arrived, Engine, Options, Route, Settled};
@@ -14,6 +13,7 @@ use oncegate_test_servers::{PgBouncer, Postgres};
 use tokio_postgres::Client;
 
 use crate::actor::{Actor, block_on, orders, say, var};
+use crate::clocks::{AHEAD, BEHIND, TRUE, check_clock, wall_s};
 use crate::world::{Dice, complete, connect, node, replayed, request, route, unique, words};
 
 const URL: &str = "ONCEGATE_TEST_URL";
@@ -64,15 +64,16 @@ pub(crate) fn racer() {
             number: var(NUMBER).parse().unwrap(),
             keys: var(KEYS).parse().unwrap(),
             route: route(profile(&var(PROFILE)), |_| ()),
-            engine: node(&var(URL), Options::default()).await,
+            // A machine that is busy with other tests is no reason for a 503.
+            engine: node(&var(URL), Options { store_timeout: Duration::from_mins(1), ..Options::default() })
+                .await,
             told: Mutex::default(),
         });
         let mut connections = Vec::new();
         for _ in 0..WORKERS {
             connections.push(connect(&var(EFFECTS_URL)).await);
         }
-        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-        say(&format!("ready {}", wall.as_secs()));
+        say(&format!("ready {}", wall_s()));
         orders.recv().await.unwrap();
         let callers: Vec<_> = (0..WORKERS)
             .zip(connections)
@@ -145,8 +146,6 @@ struct Race<'a> {
     clocks: &'a [Option<&'a str>],
 }
 
-const TRUE: Option<&str> = None;
-
 fn server() -> Postgres {
     let server = Postgres::start(&[("max_connections", "300")]);
     let _nothing = server.sql(EFFECTS);
@@ -166,7 +165,7 @@ pub(crate) fn waiting() {
 
 pub(crate) fn clocks_apart() {
     let server = server();
-    run(&Race::of_three(&server, "ietf", &[TRUE, Some("+10m"), Some("-10m")]));
+    run(&Race::of_three(&server, "ietf", &[TRUE, AHEAD, BEHIND]));
 }
 
 pub(crate) fn pooled() {
@@ -182,18 +181,14 @@ impl<'a> Race<'a> {
 
     fn racer(&self, number: usize, clock: Option<&str>) -> Actor {
         let (number, keys, effects_url) = (number.to_string(), self.keys.to_string(), self.server.url());
-        let mut environment = vec![
+        let environment = [
             (URL, self.url.as_str()),
             (EFFECTS_URL, &effects_url),
             (NUMBER, &number),
             (PROFILE, self.profile),
             (KEYS, &keys),
         ];
-        let library = clock.map(faketime);
-        if let (Some(clock), Some(library)) = (clock, &library) {
-            environment.extend(off_by(clock, library));
-        }
-        Actor::start("racer", &environment)
+        Actor::start_at("racer", clock, &environment)
     }
 }
 
@@ -202,7 +197,7 @@ fn run(race: &Race<'_>) -> u64 {
     let mut racers: Vec<_> =
         race.clocks.iter().enumerate().map(|(number, clock)| race.racer(number, *clock)).collect();
     for (racer, clock) in racers.iter().zip(race.clocks) {
-        check_clock(racer.hear_word("ready").parse().unwrap(), *clock);
+        check_clock(&racer.hear_word("ready"), *clock);
     }
     let started = Instant::now();
     racers.iter_mut().for_each(|racer| racer.tell("go"));
@@ -255,35 +250,4 @@ fn check_effects(race: &Race<'_>, answers: &BTreeMap<String, String>) {
             assert_eq!(replayed(fresh.arrive(&route, request(&route, key)).await.unwrap()), *answer, "{key}");
         }
     });
-}
-
-// ---- clocks ----------------------------------------------------------------------------------------------------------
-
-/// The library that shifts a process's clock, as `faketime` itself names it. Its own process would stand between us and the child.
-fn faketime(clock: &str) -> String {
-    let told = Command::new("faketime").args(["-m", "-f", clock, "printenv", "LD_PRELOAD"]).output();
-    let told = told.unwrap_or_else(|error| panic!("the Debian package `faketime` is missing: {error}"));
-    String::from_utf8(told.stdout).unwrap().trim().to_owned()
-}
-
-/// The monotonic clock stays true: a host whose clock is set wrong still counts seconds.
-pub(crate) fn off_by<'a>(clock: &'a str, library: &'a str) -> [(&'a str, &'a str); 4] {
-    [
-        ("LD_PRELOAD", library),
-        ("FAKETIME", clock),
-        ("DONT_FAKE_MONOTONIC", "1"),
-        ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
-    ]
-}
-
-fn check_clock(seconds: i64, clock: Option<&str>) {
-    let truth = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
-    let expected = match clock {
-        None => 0,
-        Some("+10m") => 600,
-        Some("-10m") => -600,
-        Some(other) => panic!("{other}?"),
-    };
-    let off = seconds - i64::try_from(truth).unwrap();
-    assert!((off - expected).abs() < 60, "a clock that is to be off by {expected} s is off by {off} s");
 }
