@@ -5,18 +5,21 @@
 //! | `arrive KEY` | `execute UNTIL`, `busy UNTIL`, `replay WORDS`, `unsettled`, `gone`, `unavailable` |
 //! | `hold KEY` | the same, on a route where duplicates wait |
 //! | `complete KEY WORDS` | `done` or `fenced` |
-//! | `wait KEY` | `waiting` once the store was asked, later as `arrive` |
+//! | `wait KEY` | `waiting` once the store has said 409, later as `arrive` |
 //! | `forget KEY` | what was decided |
 //! | `stats` | writes so far, bytes in the cache |
 //! | `signals` | `some` or `none` |
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use metrics::{Counter, Gauge, Histogram, KeyName, Metadata, Recorder, SharedString, Unit};
 use oncegate_core::key::Key;
 use oncegate_core::policy::Profile;
 use oncegate_core::record::Reason;
-use oncegate_engine::{Arrived, Engine, Held, Options, Route, Settled, Unavailable};
+use oncegate_engine::{Arrived, Engine, Held, Options, Route, Settled, Unavailable, names};
 use oncegate_store::Store;
 use oncegate_store_sql::PostgresStore;
 
@@ -35,6 +38,8 @@ struct Node {
     /// They wait, longer than any test.
     waiting: Route,
     held: HashMap<String, Held<PostgresStore>>,
+    /// How many duplicates met a lease.
+    refused: Arc<AtomicU64>,
 }
 
 fn millis(name: &str, otherwise: Duration) -> Duration {
@@ -43,6 +48,8 @@ fn millis(name: &str, otherwise: Duration) -> Duration {
 
 pub(crate) fn node() {
     let mut orders = orders();
+    let refused = Arc::new(AtomicU64::new(0));
+    metrics::set_global_recorder(Refused(Arc::clone(&refused))).unwrap();
     let lease = millis(LEASE_MS, Duration::from_mins(10));
     let options = Options {
         wait_poll: millis(WAIT_POLL_MS, Duration::from_millis(500)),
@@ -59,6 +66,7 @@ pub(crate) fn node() {
                 policy.wait_limit = Duration::from_mins(5);
             }),
             held: HashMap::new(),
+            refused,
         };
         say(&format!("ready {}", wall_s()));
         while let Some(order) = orders.recv().await {
@@ -103,15 +111,15 @@ impl Node {
         }
     }
 
-    /// Once the store was asked and has answered, whoever settles the key must wake us: nobody looks before.
+    /// Once a 409 was decided, the waiter is registered and looks no more by itself: whoever settles the key must wake it.
     async fn wait(&mut self, key: &str) {
-        let before = self.engine.stats().writes;
+        let before = self.refused.load(Ordering::Acquire);
         let (engine, route, wanted) = (self.engine.clone(), self.waiting.clone(), request(&self.waiting, key));
         let waiting = tokio::spawn(async move {
             let arrived = engine.arrive_or_wait(&route, wanted).await;
             say(&described(&arrived));
         });
-        while self.engine.stats().writes == before && !waiting.is_finished() {
+        while self.refused.load(Ordering::Acquire) == before && !waiting.is_finished() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         say("waiting");
@@ -143,4 +151,25 @@ fn described(arrived: &Result<Arrived<PostgresStore>, Unavailable>) -> String {
 pub(crate) fn micros(said: &str, word: &str) -> i64 {
     let moment = said.strip_prefix(word).and_then(|rest| rest.trim_start().parse().ok());
     moment.unwrap_or_else(|| panic!("said {said:?} where {word:?} was to be heard"))
+}
+
+/// Counts one thing.
+struct Refused(Arc<AtomicU64>);
+
+impl Recorder for Refused {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &metrics::Key, _: &Metadata<'_>) -> Counter {
+        if key.name() == names::IN_PROGRESS { Counter::from_arc(Arc::clone(&self.0)) } else { Counter::noop() }
+    }
+
+    fn register_gauge(&self, _: &metrics::Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::noop()
+    }
+
+    fn register_histogram(&self, _: &metrics::Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::noop()
+    }
 }
