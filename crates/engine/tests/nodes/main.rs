@@ -7,7 +7,10 @@
 
 mod actor;
 mod clocks;
+mod failover;
+mod load;
 mod node;
+mod outages;
 mod race;
 mod signals;
 mod starting;
@@ -21,6 +24,7 @@ fn main() -> ExitCode {
     if let Some(role) = actor::role() {
         match role.as_str() {
             "racer" => race::racer(),
+            "loader" => load::loader(),
             "node" => node::node(),
             other => panic!("no role {other}"),
         }
@@ -37,6 +41,9 @@ fn main() -> ExitCode {
         trial("what_one_node_forgets_another_stops_replaying", signals::forget),
         trial("a_node_that_was_deaf_for_a_while_wakes_all_and_forgets_all", signals::gap),
         trial("signals_work_again_after_the_server_was_started_again", signals::restarted),
+        trial("a_database_stopped_ten_times_under_load_loses_nothing_and_nothing_runs_twice", outages::stopped_ten_times),
+        trial("a_failover_to_a_synchronous_standby_loses_nothing_acknowledged", failover::synchronous),
+        trial("a_failover_to_an_asynchronous_standby_loses_what_start_up_warned_of", failover::asynchronous),
         trial("two_processes_racing_through_a_pooler_run_each_key_once", race::pooled),
     ];
     libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
