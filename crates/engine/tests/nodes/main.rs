@@ -7,6 +7,7 @@
 
 mod actor;
 mod clocks;
+mod cuts;
 mod failover;
 mod load;
 mod node;
@@ -44,6 +45,11 @@ fn main() -> ExitCode {
         trial("a_database_stopped_ten_times_under_load_loses_nothing_and_nothing_runs_twice", outages::stopped_ten_times),
         trial("a_failover_to_a_synchronous_standby_loses_nothing_acknowledged", failover::synchronous),
         trial("a_failover_to_an_asynchronous_standby_loses_what_start_up_warned_of", failover::asynchronous),
+        trial("a_reserve_cut_in_its_commit_is_granted_once", cuts::reserve),
+        trial("a_reserve_cut_in_its_commit_and_given_up_leaves_a_key_that_works", cuts::reserve_given_up),
+        trial("a_reserve_given_up_in_an_outage_is_cleaned_up_after_it", cuts::reserve_in_an_outage),
+        trial("a_completion_cut_in_its_commit_is_recorded_once", cuts::completion),
+        trial("a_completion_cut_off_in_an_outage_is_recorded_after_it", cuts::completion_in_an_outage),
         trial("two_processes_racing_through_a_pooler_run_each_key_once", race::pooled),
     ];
     libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
