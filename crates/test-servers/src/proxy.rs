@@ -299,7 +299,11 @@ impl State {
                 if after == After::AllAreCut {
                     inner.gate = Gate::Cut;
                     // This one has its own end.
-                    inner.lines.iter().filter(|other| !std::ptr::eq(&***other, line)).for_each(|other| other.close());
+                    inner
+                        .lines
+                        .iter()
+                        .filter(|other| !std::ptr::eq(&***other, line))
+                        .for_each(|other| other.close());
                 }
                 return Some((at, cut));
             }

@@ -56,8 +56,10 @@ pub(crate) fn leases() {
     let database = DatabaseClock::new(&server);
     let lease = LEASE.as_millis().to_string();
     let clocks = [TRUE, AHEAD, BEHIND];
-    let mut nodes: Vec<_> =
-        clocks.iter().map(|clock| Actor::start_at("node", *clock, &[(URL, &url), (LEASE_MS, &lease)])).collect();
+    let mut nodes: Vec<_> = clocks
+        .iter()
+        .map(|clock| Actor::start_at("node", *clock, &[(URL, &url), (LEASE_MS, &lease)]))
+        .collect();
     for (node, clock) in nodes.iter().zip(clocks) {
         check_clock(&node.hear_word("ready"), clock);
     }
@@ -68,7 +70,10 @@ pub(crate) fn leases() {
             let before = database.now_us();
             let until = node::micros(&nodes[holder].ask(&format!("arrive {key}")), "execute");
             let length = Duration::from_micros(u64::try_from(until - before).unwrap());
-            assert!(length.abs_diff(LEASE) < Duration::from_secs(2), "{key}: {length:?} is no lease of {LEASE:?}");
+            assert!(
+                length.abs_diff(LEASE) < Duration::from_secs(2),
+                "{key}: {length:?} is no lease of {LEASE:?}"
+            );
             watched.push((watcher, key, until));
         }
     }
@@ -89,7 +94,9 @@ pub(crate) fn leases() {
             true
         });
     }
-    println!("6 leases over clocks 20 minutes apart: respected {refusals} times, lapsed at most {latest} µs late");
+    println!(
+        "6 leases over clocks 20 minutes apart: respected {refusals} times, lapsed at most {latest} µs late"
+    );
     assert!(refusals >= 6, "nobody looked in time");
     assert!(latest < 10_000_000, "a lapse was seen {latest} µs late");
 }

@@ -13,6 +13,7 @@ mod load;
 mod node;
 mod outages;
 mod race;
+mod shared_cache;
 mod signals;
 mod starting;
 mod world;
@@ -42,7 +43,10 @@ fn main() -> ExitCode {
         trial("what_one_node_forgets_another_stops_replaying", signals::forget),
         trial("a_node_that_was_deaf_for_a_while_wakes_all_and_forgets_all", signals::gap),
         trial("signals_work_again_after_the_server_was_started_again", signals::restarted),
-        trial("a_database_stopped_ten_times_under_load_loses_nothing_and_nothing_runs_twice", outages::stopped_ten_times),
+        trial(
+            "a_database_stopped_ten_times_under_load_loses_nothing_and_nothing_runs_twice",
+            outages::stopped_ten_times,
+        ),
         trial("a_failover_to_a_synchronous_standby_loses_nothing_acknowledged", failover::synchronous),
         trial("a_failover_to_an_asynchronous_standby_loses_what_start_up_warned_of", failover::asynchronous),
         trial("a_reserve_cut_in_its_commit_is_granted_once", cuts::reserve),
@@ -50,6 +54,15 @@ fn main() -> ExitCode {
         trial("a_reserve_given_up_in_an_outage_is_cleaned_up_after_it", cuts::reserve_in_an_outage),
         trial("a_completion_cut_in_its_commit_is_recorded_once", cuts::completion),
         trial("a_completion_cut_off_in_an_outage_is_recorded_after_it", cuts::completion_in_an_outage),
+        trial("a_healthy_redis_serves_replays_without_the_store", shared_cache::healthy),
+        trial(
+            "a_redis_killed_flushed_frozen_and_damaged_under_load_gives_no_wrong_answer",
+            shared_cache::troubled,
+        ),
+        trial(
+            "an_entry_from_before_a_forgetting_is_not_replayed_once_the_key_runs_again",
+            shared_cache::stale,
+        ),
         trial("two_processes_racing_through_a_pooler_run_each_key_once", race::pooled),
     ];
     libtest_mimic::run(&Arguments::from_args(), tests).exit_code()

@@ -114,7 +114,8 @@ impl Node {
     /// Once a 409 was decided, the waiter is registered and looks no more by itself: whoever settles the key must wake it.
     async fn wait(&mut self, key: &str) {
         let before = self.refused.load(Ordering::Acquire);
-        let (engine, route, wanted) = (self.engine.clone(), self.waiting.clone(), request(&self.waiting, key));
+        let (engine, route, wanted) =
+            (self.engine.clone(), self.waiting.clone(), request(&self.waiting, key));
         let waiting = tokio::spawn(async move {
             let arrived = engine.arrive_or_wait(&route, wanted).await;
             say(&described(&arrived));
@@ -162,7 +163,11 @@ impl Recorder for Refused {
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
 
     fn register_counter(&self, key: &metrics::Key, _: &Metadata<'_>) -> Counter {
-        if key.name() == names::IN_PROGRESS { Counter::from_arc(Arc::clone(&self.0)) } else { Counter::noop() }
+        if key.name() == names::IN_PROGRESS {
+            Counter::from_arc(Arc::clone(&self.0))
+        } else {
+            Counter::noop()
+        }
     }
 
     fn register_gauge(&self, _: &metrics::Key, _: &Metadata<'_>) -> Gauge {

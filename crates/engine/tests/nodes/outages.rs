@@ -23,7 +23,9 @@ pub(crate) fn stopped_ten_times() {
     }
     load.until_answered(50);
     let ledger = load.check(&server.url());
-    println!("{STOPS} immediate stops: {ledger:?}; a fresh key on every node at most {worst:?} after the server's return");
+    println!(
+        "{STOPS} immediate stops: {ledger:?}; a fresh key on every node at most {worst:?} after the server's return"
+    );
     assert!(worst < SECONDS, "{worst:?}");
     assert!(ledger.keys > 50 * STOPS, "this was no load");
 }

@@ -109,11 +109,14 @@ impl Racer {
     /// Whether there was an answer; otherwise it was a 409.
     async fn ask(&self, worker: u64, number: usize, effects: &Client) -> bool {
         let key = key(number);
-        let answer = match self.engine.arrive_or_wait(&self.route, request(&self.route, &key)).await.unwrap() {
+        let answer = match self.engine.arrive_or_wait(&self.route, request(&self.route, &key)).await.unwrap()
+        {
             Arrived::Execute(mut held) => {
                 held.begin().unwrap();
                 let mine = unique(&format!("process-{}-worker-{worker}", self.number));
-                held.run(effects.execute("INSERT INTO effects VALUES ($1, $2)", &[&key, &mine])).await.unwrap();
+                held.run(effects.execute("INSERT INTO effects VALUES ($1, $2)", &[&key, &mine]))
+                    .await
+                    .unwrap();
                 let settled = held.settle(complete(&mine)).await;
                 assert!(matches!(settled, Settled::Done(_)), "{settled:?}");
                 self.told.lock().unwrap().executed += 1;
@@ -204,8 +207,7 @@ fn run(race: &Race<'_>) -> u64 {
     let (mut executed, mut replays, mut busy) = (0, 0, 0);
     let mut answers = BTreeMap::new();
     for racer in &racers {
-        let told: Vec<u64> =
-            racer.hear_word("told").split(' ').map(|count| count.parse().unwrap()).collect();
+        let told: Vec<u64> = racer.hear_word("told").split(' ').map(|count| count.parse().unwrap()).collect();
         executed += told[0];
         replays += told[1];
         busy += told[2];
@@ -236,7 +238,8 @@ fn run(race: &Race<'_>) -> u64 {
 /// The operations' own side effects: one a key, and its words are the answer that everybody got and the store keeps.
 fn check_effects(race: &Race<'_>, answers: &BTreeMap<String, String>) {
     block_on(async {
-        let rows = connect(&race.server.url()).await.query("SELECT key, answer FROM effects", &[]).await.unwrap();
+        let rows =
+            connect(&race.server.url()).await.query("SELECT key, answer FROM effects", &[]).await.unwrap();
         assert_eq!(rows.len(), race.keys, "as many effects as keys");
         let effects: BTreeMap<String, String> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
         assert_eq!(effects.len(), race.keys, "one effect a key");

@@ -54,7 +54,9 @@ pub(crate) fn pooled() {
     let (mut a, mut b) = (node(&url, "50"), node(&url, "50"));
     assert_eq!((a.ask("signals"), b.ask("signals")), ("none".to_owned(), "none".to_owned()));
     let worst = (0..ROUNDS).map(|round| wait_for(&mut a, &mut b, &format!("k-{round}"))).max().unwrap();
-    println!("{ROUNDS} answers were found by looking every 50 ms through a pooler, the slowest after {worst:?}");
+    println!(
+        "{ROUNDS} answers were found by looking every 50 ms through a pooler, the slowest after {worst:?}"
+    );
     assert!(worst < SOON, "{worst:?}");
 }
 

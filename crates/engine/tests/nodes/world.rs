@@ -32,13 +32,8 @@ pub(crate) fn id(route: &Route, key: &str) -> RecordId {
 
 /// A request of the tenant `acme`, always with the same body.
 pub(crate) fn request(route: &Route, key: &str) -> Arrival {
-    let content = Content {
-        method: "POST",
-        path: "/payments",
-        query: None,
-        content_type: None,
-        body: b"100 for Ada",
-    };
+    let content =
+        Content { method: "POST", path: "/payments", query: None, content_type: None, body: b"100 for Ada" };
     let fingerprint = fingerprint::of(&Mode::Raw, &content).unwrap();
     route.arrival(scope(route), Key::from_text(key).unwrap(), fingerprint, None).unwrap()
 }
