@@ -302,7 +302,7 @@ impl State {
                     inner
                         .lines
                         .iter()
-                        .filter(|other| !std::ptr::eq(&***other, line))
+                        .filter(|other| !std::ptr::eq(Arc::as_ptr(other), line))
                         .for_each(|other| other.close());
                 }
                 return Some((at, cut));

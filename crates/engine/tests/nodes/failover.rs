@@ -19,6 +19,13 @@ fn both(primary: &Postgres, standby: &Postgres) -> String {
     primary.url().replacen(&port, &format!("{port},127.0.0.1:{}", standby.port()), 1)
 }
 
+/// The standby hears no more of its primary, as in the moments before many a failover.
+fn leave_behind(primary: &Postgres, standby: &Postgres) {
+    let _nothing = standby.sql("alter system set primary_conninfo = ''");
+    let _true = standby.sql("select pg_reload_conf()");
+    wait_until("the standby is behind", || primary.sql("select count(*) from pg_stat_replication") == "0");
+}
+
 pub(crate) fn synchronous() {
     let mut primary = Postgres::start(&[]);
     let mut standby = primary.standby(Replication::Synchronous);
@@ -29,6 +36,9 @@ pub(crate) fn synchronous() {
     });
     let mut load = Load::start(&url, 2);
     load.until_answered(300);
+    // From here on the primary commits what the standby will never have. Nobody may be told of it.
+    leave_behind(&primary, &standby);
+    load.until_unavailable(1);
     primary.kill_9();
     load.until_unavailable(20);
     standby.promote();
@@ -63,10 +73,7 @@ pub(crate) fn asynchronous() {
     wait_until("the standby has what was written", || {
         standby.sql(&format!("select pg_last_wal_replay_lsn() >= '{position}'")) == "t"
     });
-    // Behind, as an asynchronous standby may always be.
-    let _nothing = standby.sql("alter system set primary_conninfo = ''");
-    let _true = standby.sql("select pg_reload_conf()");
-    wait_until("the standby is behind", || primary.sql("select count(*) from pg_stat_replication") == "0");
+    leave_behind(&primary, &standby);
     runtime.block_on(async {
         completed(granted(engine.arrive(&route, request(&route, "lost")).await.unwrap()), "paid").await;
     });

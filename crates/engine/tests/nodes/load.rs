@@ -26,6 +26,8 @@ const CALLERS: u64 = 16;
 /// How long a caller waits after a 503 or a 409, and a drained node for what it has begun.
 const BACKOFF: Duration = Duration::from_millis(10);
 const DRAIN: Duration = Duration::from_mins(1);
+/// Reached only by a test that fails.
+const PATIENCE: Duration = Duration::from_mins(1);
 
 fn payments() -> Route {
     route(Profile::Ietf, |_| ())
@@ -180,7 +182,7 @@ impl Load {
         for node in &mut self.nodes {
             node.catch_up();
             let before = node.told.answered;
-            node.until(|told| told.answered >= before + answers);
+            node.hear_until(|told, _| told.answered >= before + answers);
         }
     }
 
@@ -189,7 +191,7 @@ impl Load {
         for node in &mut self.nodes {
             node.catch_up();
             let before = node.told.unavailable;
-            node.until(|told| told.unavailable >= before + times);
+            node.hear_until(|told, _| told.unavailable >= before + times);
         }
     }
 
@@ -201,7 +203,7 @@ impl Load {
             node.actor.tell(&format!("probe probe-{}-{number}", self.probes));
         }
         for node in &mut self.nodes {
-            while !node.hear().starts_with("probed") {}
+            node.hear_until(|_, line| line.starts_with("probed"));
         }
         started.elapsed()
     }
@@ -213,7 +215,7 @@ impl Load {
         let mut ledger = Ledger::default();
         for node in &mut self.nodes {
             node.actor.tell("stop");
-            while node.hear() != "drained true" {}
+            node.hear_until(|_, line| line == "drained true");
             for (key, words) in std::mem::take(&mut node.told.acks) {
                 let known = acks.entry(key.clone()).or_insert_with(|| words.clone());
                 assert_eq!(*known, words, "{key} was answered in two ways");
@@ -304,12 +306,17 @@ impl Node {
     /// Hears all that was said until now.
     fn catch_up(&mut self) {
         self.actor.tell("mark here");
-        while self.hear() != "mark here" {}
+        self.hear_until(|_, line| line == "mark here");
     }
 
-    fn until(&mut self, is_so: impl Fn(&Told) -> bool) {
-        while !is_so(&self.told) {
-            self.hear();
+    fn hear_until(&mut self, is_so: impl Fn(&Told, &str) -> bool) {
+        let started = Instant::now();
+        loop {
+            let line = self.hear();
+            if is_so(&self.told, &line) {
+                return;
+            }
+            assert!(started.elapsed() < PATIENCE, "it never came to be; the last word was {line:?}");
         }
     }
 }
