@@ -20,8 +20,8 @@ use crate::options::Options;
 use floor::Floor;
 
 /// Requests that wait for their answer at the same time.
-const IN_FLIGHT: [usize; 3] = [16, 64, 256];
-const TWO_COMMITS: &str = "two commits a request, 64 connections";
+const IN_FLIGHT: [usize; 1] = [256];
+const TWO_COMMITS: &str = "two commits a request over 64 connections";
 const BATCHES: &str = "hand-made batches of 256";
 
 /// What a server that is used for nothing else would be given.
@@ -51,8 +51,8 @@ fn fresh(options: &Options, server: &Postgres, in_flight: usize) -> Outcome {
     let mut contenders: Vec<Contender> = vec![
         (TWO_COMMITS, Box::new(move || by_hand.two_commits(requests / 2))),
         (BATCHES, Box::new(move || batches.batches(requests, 256))),
-        ("engine, one batch at a time", Box::new(move || one.fresh(requests, in_flight))),
-        ("engine, two batches at once", Box::new(move || two.fresh(requests, in_flight))),
+        ("engine with one batch at a time", Box::new(move || one.fresh(requests, in_flight))),
+        ("engine with two batches at once", Box::new(move || two.fresh(requests, in_flight))),
     ];
     contenders.retain(|(name, _)| options.admits(name));
     let turns = interleave(options.rounds, &mut contenders, |(_, turn)| turn())?;
@@ -88,6 +88,7 @@ fn replays(options: &Options, server: &Postgres) -> Outcome {
     contenders.push(("read from PostgreSQL", of(none, 40_000)));
     contenders.push(("cached in Redis", of(shared, 80_000)));
     contenders.push(("cached in process", of(local, 400_000)));
+    contenders.retain(|(name, _)| options.admits(name));
     let turns = interleave(options.rounds, &mut contenders, |(_, turn)| turn())?;
     let names: Vec<_> = contenders.iter().map(|(name, _)| *name).collect();
     println!(

@@ -2,11 +2,11 @@
 --
 -- A key is written twice: reserved and settled. The second write must be a HOT update: it stays on its page, touches no
 -- index, and its dead predecessor goes when the page is next looked at. Hence
---   * half of each page is left for it (fillfactor);
+--   * more than half of each page is left for it (fillfactor): a settled row is a little longer than a reserved one;
 --   * no index covers a column that changes between the two (`id`, `seq` never change; `attention_at` is NULL in both);
 --   * answers are in a table of their own, which is only inserted into.
--- So leases that lapse and answers that expire cannot be found by an index on `record`. They are found by notes: each
--- batch leaves one note of the rows it has reserved, and one of those it has completed.
+-- So leases that lapse and answers that expire cannot be found by an index on `record`. They are found by notes: each batch of
+-- new rows leaves one, which says when to look at them next, and lives as long as any of them.
 --
 -- What SQL decides by, and people search by, is a column. The rest of the record is one value, laid out by
 -- `oncegate_core::record::codec`. Moments are microseconds by this server's clock.
@@ -26,7 +26,7 @@ CREATE TABLE {schema}.record (
     key          text     NOT NULL,
     operation    text     NOT NULL,
     rest         bytea    NOT NULL
-) WITH (fillfactor = 50);
+) WITH (fillfactor = 45);
 
 CREATE UNIQUE INDEX record_id ON {schema}.record (id);
 CREATE UNIQUE INDEX record_seq ON {schema}.record (seq);
@@ -40,11 +40,12 @@ CREATE TABLE {schema}.answer (
 -- Bodies are often compressed already, and compressing costs more than it saves here.
 ALTER TABLE {schema}.answer ALTER COLUMN bytes SET STORAGE EXTERNAL;
 
--- "Look at these rows from then on." A hint: the row itself says whether its moment has come.
+-- "Look at these rows from then on": those with a `seq` from `first` to `last`. A hint; the row itself says whether its
+-- moment has come.
 CREATE TABLE {schema}.note (
     no     bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    state  smallint NOT NULL, -- 1: leases that may lapse; 2: answers that expire
-    due_at bigint   NOT NULL, -- no row of the note is due before
-    seqs   bigint[] NOT NULL
+    due_at bigint NOT NULL, -- no lease of these rows lapses before, and hardly an answer expires
+    first  bigint NOT NULL,
+    last   bigint NOT NULL
 );
-CREATE INDEX note_due ON {schema}.note (state, due_at);
+CREATE INDEX note_due ON {schema}.note (due_at, no);

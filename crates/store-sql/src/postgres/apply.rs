@@ -13,6 +13,7 @@ use oncegate_core::identity::RecordId;
 use oncegate_store::{Effect, Outcome, Result, StoreError, Write};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio_postgres::Row;
+use tokio_postgres::error::SqlState;
 
 use super::batch::{Wave, waves};
 use super::error::Failure;
@@ -55,13 +56,14 @@ impl Writers {
         let waves = waves(batch);
         let _permit = self.free.acquire().await;
         let link = self.one().await;
+        let mut answers = Answers::New;
         for tried in 1.. {
-            match attempt(&link, statements, &waves, batch).await {
+            match attempt(&link, statements, &waves, batch, answers).await {
                 Ok(outcomes) => return Ok(outcomes),
-                Err(Broken { failure, effect: Effect::None })
-                    if failure.is_worth_another_try() && tried < TRIES =>
-                {
-                    tracing::debug!(%failure, tried, "a batch was in another's way; trying again");
+                // A completed record was completed anew.
+                Err(broken) if broken.is_of_answers() && answers == Answers::New => answers = Answers::Any,
+                Err(broken) if broken.is_worth_another_try() && tried < TRIES => {
+                    tracing::debug!(failure = %broken.failure, tried, "a batch was in another's way; trying again");
                     tokio::time::sleep(Duration::from_millis(1 << tried)).await;
                 }
                 Err(broken) => return Err(broken.into_error()),
@@ -81,6 +83,15 @@ impl Writers {
     }
 }
 
+/// What is taken for granted of the answers in a batch.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Answers {
+    /// Nobody had one before: nearly always so, and quicker.
+    New,
+    /// Nothing.
+    Any,
+}
+
 /// Why a batch has no outcomes.
 struct Broken {
     failure: Failure,
@@ -96,6 +107,16 @@ impl Broken {
         Self { failure, effect: Effect::Unknown }
     }
 
+    /// The server has undone it, and the same again, or much the same, may well work.
+    fn is_worth_another_try(&self) -> bool {
+        self.effect == Effect::None && (self.failure.is_worth_another_try() || self.is_of_answers())
+    }
+
+    /// There was an answer already.
+    fn is_of_answers(&self) -> bool {
+        self.effect == Effect::None && self.failure.code() == Some(&SqlState::UNIQUE_VIOLATION)
+    }
+
     fn into_error(self) -> StoreError {
         self.failure.during("apply", self.effect)
     }
@@ -106,16 +127,20 @@ async fn attempt(
     statements: &Statements,
     waves: &[Wave<'_>],
     batch: &[Write],
+    answers: Answers,
 ) -> std::result::Result<Vec<Outcome>, Broken> {
     // Given up half-way, or failed: the session goes, and with it whatever transaction is still open in it.
     let session = link.take().await.map_err(Broken::none)?;
-    prepare(&session, statements, waves).await.map_err(Broken::none)?;
-    let transaction = transact(&session, statements, waves, batch);
+    let prepared = tokio::time::timeout(WRITE_TIMEOUT, prepare(&session, statements, waves, answers)).await;
+    prepared.unwrap_or(Err(Failure::TimedOut)).map_err(Broken::none)?;
+    let transaction = transact(&session, statements, waves, batch, answers);
     let ended = tokio::time::timeout(WRITE_TIMEOUT, transaction).await;
     let ended = ended.unwrap_or_else(|_| Err(Broken::unknown(Failure::TimedOut)));
-    if ended.is_ok() || ended.as_ref().is_err_and(|broken| broken.failure.is_worth_another_try()) {
+    if ended.is_ok() || ended.as_ref().is_err_and(Broken::is_worth_another_try) {
         // A refused transaction of several waves is still open.
-        if ended.is_ok() || session.run("ROLLBACK").await.is_ok() {
+        if ended.is_ok()
+            || matches!(tokio::time::timeout(WRITE_TIMEOUT, session.run("ROLLBACK")).await, Ok(Ok(())))
+        {
             link.put_back(session).await;
         }
     }
@@ -126,11 +151,13 @@ async fn prepare(
     session: &Session,
     statements: &Statements,
     waves: &[Wave<'_>],
+    answers: Answers,
 ) -> std::result::Result<(), Failure> {
     for wave in waves {
         for (query, is_used) in [
             (insert_of(statements, wave), !wave.insert.is_empty()),
-            (&statements.settle, !wave.settle.is_empty()),
+            (settle_of(statements, answers), !wave.settle.is_empty()),
+            (&statements.settle_over, !wave.settle_over.is_empty()),
             (&statements.move_on, !wave.move_on.is_empty()),
             (&statements.remove, !wave.remove.is_empty()),
         ] {
@@ -142,21 +169,36 @@ async fn prepare(
     session.prepare(&statements.read).await
 }
 
+fn insert_of<'s>(statements: &'s Statements, wave: &Wave<'_>) -> &'s Query {
+    if wave.insert.are_reserves() { &statements.reserve } else { &statements.insert }
+}
+
+const fn settle_of(statements: &Statements, answers: Answers) -> &Query {
+    match answers {
+        Answers::New => &statements.settle,
+        Answers::Any => &statements.settle_over,
+    }
+}
+
 async fn transact(
     session: &Session,
     statements: &Statements,
     waves: &[Wave<'_>],
     batch: &[Write],
+    answers: Answers,
 ) -> std::result::Result<Vec<Outcome>, Broken> {
     let mut outcomes = Outcomes::new(batch);
     let warned = session.warnings();
     if let [wave] = waves {
         // All of it is sent before the first answer is awaited.
-        let (begun, written, committed) =
-            futures_util::join!(begin(session), write(session, statements, wave), session.run("COMMIT"));
+        let (begun, written, committed) = futures_util::join!(
+            begin(session),
+            write(session, statements, wave, answers),
+            session.run("COMMIT")
+        );
         let is_refused = written.as_ref().err().is_some_and(Failure::is_refusal);
         match (begun, written, committed) {
-            (Ok(()), Ok(applied), Ok(())) => outcomes.note(wave, &applied),
+            (Ok(()), Ok(applied), Ok(())) => outcomes.note(applied),
             // After a refusal the server makes a rollback of the commit.
             (Ok(()), Err(failure), _) if is_refused => return Err(Broken::none(failure)),
             (Err(failure), ..) | (_, Err(failure), _) | (.., Err(failure)) => {
@@ -172,8 +214,8 @@ async fn transact(
     }
     begin(session).await.map_err(Broken::none)?;
     for wave in waves {
-        let applied = write(session, statements, wave).await.map_err(Broken::none)?;
-        outcomes.note(wave, &applied);
+        let applied = write(session, statements, wave, answers).await.map_err(Broken::none)?;
+        outcomes.note(applied);
         outcomes.read_refused(session, statements, wave).await.map_err(Broken::none)?;
     }
     session.run("COMMIT").await.map_err(Broken::unknown)?;
@@ -196,61 +238,72 @@ async fn begin(session: &Session) -> std::result::Result<(), Failure> {
     }
 }
 
-fn insert_of<'s>(statements: &'s Statements, wave: &Wave<'_>) -> &'s Query {
-    if wave.insert.has_answers() { &statements.insert_answered } else { &statements.insert }
-}
-
-/// The ids of the rows that were written.
-type Applied = HashSet<RecordId>;
+/// Places in the batch whose writes were applied.
+type Applied = Vec<usize>;
 
 /// Inserts first, then updates, then removals.
 async fn write(
     session: &Session,
     statements: &Statements,
     wave: &Wave<'_>,
+    answers: Answers,
 ) -> std::result::Result<Applied, Failure> {
-    let (plain, answered) = (wave.insert.inserted(), wave.insert.inserted_answered());
-    let inserted = if wave.insert.has_answers() { &answered[..] } else { &plain[..] };
-    let settled = wave.settle.settled();
+    let insert_due = wave.insert.first_due_at();
+    let (reserved, inserted) = (wave.insert.reserved(), wave.insert.inserted());
+    let inserted = if wave.insert.are_reserves() { &reserved[..] } else { &inserted[..] };
+    let inserted = [inserted, &[&insert_due]].concat();
+    let (settled, settled_over) = (wave.settle.settled(), wave.settle.settled_over());
+    let settled = if answers == Answers::New { &settled[..] } else { &settled_over[..] };
+    let settled_over = wave.settle_over.settled_over();
     let moved = wave.move_on.moved();
     let removed = wave.remove.bound();
-    let when = |is_empty: bool| (!is_empty).then_some(());
-    let (first, second, third, fourth) = futures_util::join!(
-        OptionFuture::from(
-            when(wave.insert.is_empty()).map(|()| session.query(insert_of(statements, wave), inserted))
-        ),
-        OptionFuture::from(
-            when(wave.settle.is_empty()).map(|()| session.query(&statements.settle, &settled))
-        ),
-        OptionFuture::from(
-            when(wave.move_on.is_empty()).map(|()| session.query(&statements.move_on, &moved))
-        ),
-        OptionFuture::from(
-            when(wave.remove.is_empty()).map(|()| session.query(&statements.remove, &removed))
-        ),
+    let ask =
+        |query, bound, is_empty: bool| OptionFuture::from((!is_empty).then(|| session.query(query, bound)));
+    // Each is sent when it is first polled, in this order.
+    let (first, second, third, fourth, fifth) = futures_util::join!(
+        ask(insert_of(statements, wave), &inserted[..], wave.insert.is_empty()),
+        ask(settle_of(statements, answers), settled, wave.settle.is_empty()),
+        ask(&statements.settle_over, &settled_over[..], wave.settle_over.is_empty()),
+        ask(&statements.move_on, &moved[..], wave.move_on.is_empty()),
+        ask(&statements.remove, &removed[..], wave.remove.is_empty()),
     );
+    let parts = [
+        (first, &wave.insert.places),
+        (second, &wave.settle.places),
+        (third, &wave.settle_over.places),
+        (fourth, &wave.move_on.places),
+        (fifth, &wave.remove.places),
+    ];
     let mut applied = Applied::new();
     let mut failed: Option<Failure> = None;
-    for result in [first, second, third, fourth].into_iter().flatten() {
+    for (result, places) in parts {
         match result {
-            Ok(rows) => add(&mut applied, &rows)?,
+            Some(Ok(rows)) => add(&mut applied, &rows, places)?,
             // The first refusal is the reason; the later ones only say that the transaction is over.
-            Err(failure) if failed.as_ref().is_none_or(|earlier| !earlier.is_refusal()) => {
+            Some(Err(failure)) if failed.as_ref().is_none_or(|earlier| !earlier.is_refusal()) => {
                 failed = Some(failure);
             }
-            Err(_) => {}
+            None | Some(Err(_)) => {}
         }
     }
     failed.map_or(Ok(applied), Err)
 }
 
-fn add(applied: &mut Applied, rows: &[Row]) -> std::result::Result<(), Failure> {
-    applied.reserve(rows.len());
-    for row in rows {
-        let id: &[u8] = row.try_get(0)?;
-        let id = id.try_into().map_err(|_| Failure::Words("an id of another length".to_owned()))?;
-        applied.insert(RecordId::from_bytes(id));
+/// How many were applied, and which, if not all of them.
+fn add(
+    applied: &mut Applied,
+    rows: &[Row],
+    places: &[(usize, RecordId)],
+) -> std::result::Result<(), Failure> {
+    let row = rows.first().ok_or_else(|| Failure::Words("no account of what was written".to_owned()))?;
+    let count: i64 = row.try_get(0)?;
+    if usize::try_from(count) == Ok(places.len()) {
+        applied.extend(places.iter().map(|(place, _)| *place));
+        return Ok(());
     }
+    let ids: Option<Vec<&[u8]>> = row.try_get(1)?;
+    let ids: HashSet<&[u8]> = ids.unwrap_or_default().into_iter().collect();
+    applied.extend(places.iter().filter(|(_, id)| ids.contains(&id.as_bytes()[..])).map(|(place, _)| *place));
     Ok(())
 }
 
@@ -264,11 +317,9 @@ impl Outcomes {
         Self { places: batch.iter().map(|_| None).collect() }
     }
 
-    fn note(&mut self, wave: &Wave<'_>, applied: &Applied) {
-        for (place, id) in places(wave) {
-            if applied.contains(id) {
-                self.places[*place] = Some(Outcome::Applied);
-            }
+    fn note(&mut self, applied: Applied) {
+        for place in applied {
+            self.places[place] = Some(Outcome::Applied);
         }
     }
 
@@ -307,6 +358,6 @@ impl Outcomes {
 
 /// Where the wave's writes are in the batch, and which keys they are about.
 fn places<'w>(wave: &'w Wave<'_>) -> impl Iterator<Item = &'w (usize, RecordId)> {
-    let rows = [&wave.insert, &wave.settle, &wave.move_on];
+    let rows = [&wave.insert, &wave.settle, &wave.settle_over, &wave.move_on];
     rows.into_iter().flat_map(|rows| &rows.places).chain(&wave.remove.places)
 }

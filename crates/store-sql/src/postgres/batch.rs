@@ -1,10 +1,12 @@
 //! A batch as the arrays that statements take.
 //!
-//! **Invariant:** in each statement every key occurs once, and keys are in order; inserts come before updates. Two batches then
-//! wait for each other in one direction only. (A batch that names a key twice needs several waves, and may deadlock; the
-//! server notices, and the batch is tried again.)
+//! **Invariant:** in each statement every key occurs once, and keys are in order; inserts come before settlements, these before
+//! other swaps, and removals last. Two batches of one kind of write then wait for each other in one direction only. (One that
+//! settles what another moves on, and the other way round, or that names a key twice, may deadlock; the server notices, and the
+//! batch is tried again.)
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::{Record, StateKind};
@@ -19,6 +21,7 @@ use super::row::{attention_at, is_resumable, state_column};
 pub(super) struct Wave<'w> {
     pub(super) insert: Rows<'w>,
     pub(super) settle: Rows<'w>,
+    pub(super) settle_over: Rows<'w>,
     pub(super) move_on: Rows<'w>,
     pub(super) remove: Removals<'w>,
 }
@@ -47,8 +50,11 @@ impl<'w> Wave<'w> {
     fn add(&mut self, place: usize, write: &'w Write) {
         match write {
             Write::Insert(record) => self.insert.add(place, 0, record),
-            Write::Swap { expect, record } if record.state.kind() == StateKind::Completed => {
+            Write::Swap { expect, record } if expires_late(record) => {
                 self.settle.add(place, expect.as_raw(), record);
+            }
+            Write::Swap { expect, record } if record.state.kind() == StateKind::Completed => {
+                self.settle_over.add(place, expect.as_raw(), record);
             }
             Write::Swap { expect, record } => self.move_on.add(place, expect.as_raw(), record),
             Write::Remove { id, expect, grace } => {
@@ -59,6 +65,21 @@ impl<'w> Wave<'w> {
             }
         }
     }
+}
+
+/// An answer that is kept for less than this has a note of its own.
+pub(super) const EXPIRES_LATE: Duration = Duration::from_hours(2);
+
+/// Completed, as usual: by the time its answer expires, the note of its batch has come due, see `statements::tidy`.
+fn expires_late(record: &Record) -> bool {
+    let (Some(settled_at), Some(expires_at), Some(grant)) =
+        (record.settled_at, record.expires_at, record.grant)
+    else {
+        return false;
+    };
+    record.state.kind() == StateKind::Completed
+        && expires_at >= settled_at.plus(EXPIRES_LATE)
+        && expires_at >= grant.lease_until
 }
 
 fn write_id(write: &Write) -> &[u8] {
@@ -114,13 +135,41 @@ impl<'w> Rows<'w> {
         self.places.is_empty()
     }
 
-    /// Whether some of them are completed already.
-    pub(super) fn has_answers(&self) -> bool {
-        self.answer.iter().any(Option::is_some)
+    /// New leases, and nothing else.
+    pub(super) fn are_reserves(&self) -> bool {
+        let in_progress = state_column(StateKind::InProgress);
+        self.state.iter().all(|state| *state == in_progress)
+            && self.expires_at.iter().all(Option::is_none)
+            && !self.resumable.contains(&true)
     }
 
-    /// What the insert binds.
-    pub(super) fn inserted(&self) -> [&(dyn ToSql + Sync); 13] {
+    /// When to look at the first of them.
+    pub(super) fn first_due_at(&self) -> i64 {
+        let moments = self
+            .due_at
+            .iter()
+            .zip(&self.created_at)
+            .map(|(due_at, created_at)| due_at.unwrap_or(*created_at));
+        moments.min().unwrap_or(0)
+    }
+
+    /// What the reserve binds, before [`Rows::first_due_at`].
+    pub(super) fn reserved(&self) -> [&(dyn ToSql + Sync); 9] {
+        [
+            &self.place,
+            &self.id,
+            &self.version,
+            &self.due_at,
+            &self.created_at,
+            &self.scope,
+            &self.key,
+            &self.operation,
+            &self.rest,
+        ]
+    }
+
+    /// What the insert binds, before [`Rows::first_due_at`].
+    pub(super) fn inserted(&self) -> [&(dyn ToSql + Sync); 14] {
         [
             &self.place,
             &self.id,
@@ -135,30 +184,21 @@ impl<'w> Rows<'w> {
             &self.key,
             &self.operation,
             &self.rest,
+            &self.answer,
         ]
     }
 
-    /// The same with answers.
-    pub(super) fn inserted_answered(&self) -> [&(dyn ToSql + Sync); 14] {
-        let [
-            place,
-            id,
-            version,
-            state,
-            due,
-            attention,
-            expires,
-            created,
-            resumable,
-            scope,
-            key,
-            operation,
-            rest,
-        ] = self.inserted();
-        let answer = &self.answer;
+    /// What the usual settle binds.
+    pub(super) fn settled(&self) -> [&(dyn ToSql + Sync); 8] {
         [
-            place, id, version, state, due, attention, expires, created, resumable, scope, key, operation,
-            rest, answer,
+            &self.id,
+            &self.expect,
+            &self.version,
+            &self.due_at,
+            &self.created_at,
+            &self.operation,
+            &self.rest,
+            &self.answer,
         ]
     }
 
@@ -180,7 +220,7 @@ impl<'w> Rows<'w> {
     }
 
     /// The same with answers.
-    pub(super) fn settled(&self) -> [&(dyn ToSql + Sync); 12] {
+    pub(super) fn settled_over(&self) -> [&(dyn ToSql + Sync); 12] {
         let [id, expect, version, state, due, attention, expires, created, resumable, operation, rest] =
             self.moved();
         let answer = &self.answer;

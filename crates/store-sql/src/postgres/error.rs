@@ -56,6 +56,7 @@ impl Failure {
     fn kind(&self) -> Kind {
         let Some(code) = self.code() else {
             return match self {
+                Self::Connect(error) if is_shut_out(&**error) => Kind::Misconfigured,
                 Self::Malformed(_) => Kind::Unreadable,
                 Self::Words(_) => Kind::Other,
                 Self::Connect(_) | Self::ReadOnly | Self::Postgres(_) | Self::TimedOut => Kind::Unavailable,
@@ -77,6 +78,13 @@ impl Failure {
     pub(super) fn during(self, operation: &'static str, effect: Effect) -> StoreError {
         StoreError::new(self.kind(), effect, operation).because(self.to_string())
     }
+}
+
+/// A server is there and knows us, or the database, not: waiting will not help.
+fn is_shut_out(error: &(dyn Error + 'static)) -> bool {
+    let error = error.downcast_ref::<tokio_postgres::Error>();
+    let code = error.and_then(tokio_postgres::Error::code).map(SqlState::code);
+    code.is_some_and(|code| ["28", "3D", "42"].iter().any(|class| code.starts_with(class)))
 }
 
 impl fmt::Display for Failure {

@@ -14,10 +14,10 @@ pub(super) async fn run(settings: &Settings) -> Result<()> {
     let failed = |failure: Failure| failure.during("open", Effect::None);
     let session = Session::open(settings, "").await.map_err(failed)?;
     // Looked at first, without the lock and without the right to create anything: most starts have nothing to do.
-    if applied(&session, settings.schema.as_str()).await.map_err(failed)? == Some(MIGRATIONS.len()) {
+    if applied(&session, &settings.schema).await.map_err(failed)? == Some(MIGRATIONS.len()) {
         return Ok(());
     }
-    // Read committed, whatever the default: who has waited for the lock must see what was done meanwhile.
+    // Whatever the database's default: each look must see what was committed before it.
     session.run("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE").await.map_err(failed)?;
     match in_transaction(&session, &settings.schema).await {
         Ok(Ok(())) => session.run("COMMIT").await.map_err(failed),
@@ -34,12 +34,13 @@ pub(super) async fn run(settings: &Settings) -> Result<()> {
 
 /// The outer error is the server's, the inner one ours.
 async fn in_transaction(session: &Session, schema: &Schema) -> std::result::Result<Result<()>, Failure> {
-    let name = schema.as_str();
-    // One at a time; whoever comes second sees what the first has done.
+    let (name, quoted) = (schema.as_str(), schema.quoted());
+    // One at a time; whoever comes second sees what the first has done. Nothing may be looked at in this transaction before:
+    // the server forgets what it remembers of names when a transaction first opens a table, and not when it gets a lock.
     session
         .run(&format!("SELECT pg_advisory_xact_lock(hashtextextended('oncegate migrations of {name}', 0))"))
         .await?;
-    let done = applied(session, name).await?;
+    let done = applied(session, schema).await?;
     if let Some(done) = done
         && done > MIGRATIONS.len()
     {
@@ -50,43 +51,47 @@ async fn in_transaction(session: &Session, schema: &Schema) -> std::result::Resu
         );
         return Ok(Err(StoreError::new(Kind::Unreadable, Effect::None, "open").because(words)));
     }
-    if done.is_none() && is_there(session, name, "record").await? {
+    if done.is_none() && is_there(session, schema, "record").await? {
         let words = format!(
             "schema {name} has a table `record` that is not Oncegate's; it was not touched. Name another schema: ?schema=…"
         );
         return Ok(Err(StoreError::new(Kind::Misconfigured, Effect::None, "open").because(words)));
     }
-    session.run(&format!("CREATE SCHEMA IF NOT EXISTS {name}")).await?;
+    // Asked first: even IF NOT EXISTS needs the right to create schemas, which who has been given one may lack.
+    let rows = session.query_once(&format!("SELECT FROM pg_namespace WHERE nspname = '{name}'"), &[]).await?;
+    if rows.is_empty() {
+        session.run(&format!("CREATE SCHEMA {quoted}")).await?;
+    }
     session
         .run(&format!(
-            "CREATE TABLE IF NOT EXISTS {name}.migration \
+            "CREATE TABLE IF NOT EXISTS {quoted}.migration \
              (number integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT clock_timestamp())"
         ))
         .await?;
     for (number, script) in (1..).zip(MIGRATIONS).skip(done.unwrap_or(0)) {
-        session.run(&script.replace("{schema}", name)).await?;
-        session.run(&format!("INSERT INTO {name}.migration (number) VALUES ({number})")).await?;
+        session.run(&script.replace("{schema}", &quoted)).await?;
+        session.run(&format!("INSERT INTO {quoted}.migration (number) VALUES ({number})")).await?;
     }
     Ok(Ok(()))
 }
 
 /// How many scripts the schema has had; `None` if it is not there.
-async fn applied(session: &Session, name: &str) -> std::result::Result<Option<usize>, Failure> {
-    if !is_there(session, name, "migration").await? {
+async fn applied(session: &Session, schema: &Schema) -> std::result::Result<Option<usize>, Failure> {
+    if !is_there(session, schema, "migration").await? {
         return Ok(None);
     }
-    let rows = session.query_once(&format!("SELECT count(*) FROM {name}.migration"), &[]).await?;
+    let text = format!("SELECT count(*) FROM {}.migration", schema.quoted());
+    let rows = session.query_once(&text, &[]).await?;
     let count: i64 = rows.first().map_or(Ok(0), |row| row.try_get(0))?;
     Ok(Some(usize::try_from(count).unwrap_or(usize::MAX)))
 }
 
-/// Whether the schema has this table. The catalogue's rows are asked: `to_regclass` remembers that there was no such schema,
-/// and an advisory lock does not make it look again.
-async fn is_there(session: &Session, name: &str, table: &str) -> std::result::Result<bool, Failure> {
+/// Asks the catalogue, as of now. `to_regclass` would answer from what the session remembers.
+async fn is_there(session: &Session, schema: &Schema, table: &str) -> std::result::Result<bool, Failure> {
     let text = format!(
-        "SELECT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
-         WHERE n.nspname = '{name}' AND c.relname = '{table}')"
+        "SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+         WHERE n.nspname = '{}' AND c.relname = '{table}'",
+        schema.as_str()
     );
-    let rows = session.query_once(&text, &[]).await?;
-    Ok(rows.first().is_some_and(|row| row.get(0)))
+    Ok(!session.query_once(&text, &[]).await?.is_empty())
 }

@@ -88,12 +88,16 @@ async fn noted(
     limit: i64,
 ) -> Result<Vec<Found>, Failure> {
     let state = state_column(state);
+    // Each round goes on where the last one ended: notes that stay due do not hide those behind them.
+    let mut last = (i64::MIN, i64::MIN);
     for _ in 0..TIDY_ROUNDS {
-        let looked_at = session.query(&statements.tidy, &[&state, &now, &NOTES_AT_ONCE]).await?;
-        let count: i64 = looked_at.first().map_or(Ok(0), |row| row.try_get(0))?;
+        let looked_at = session.query(&statements.tidy, &[&now, &NOTES_AT_ONCE, &last.0, &last.1]).await?;
+        let Some(row) = looked_at.first() else { break };
+        let count: i64 = row.try_get(0)?;
         if count < NOTES_AT_ONCE {
             break;
         }
+        last = (row.try_get(1)?, row.try_get(2)?);
     }
     let rows = session.query(&statements.noted, &[&state, &now, &resumable, &limit]).await?;
     let found = rows.iter().map(|row| {

@@ -53,6 +53,11 @@ impl Schema {
     pub(super) fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// As a statement names it: it may be a word that SQL keeps for itself.
+    pub(super) fn quoted(&self) -> String {
+        format!("\"{}\"", self.0)
+    }
 }
 
 impl Settings {

@@ -7,7 +7,7 @@ use oncegate_store::signals::{Heard, Pending, Signal, Signals};
 use oncegate_store::{Effect, Result};
 use tokio::sync::{Mutex, mpsc};
 use tokio_postgres::Notification;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 
 use super::error::Failure;
 use super::session::{Pooling, Session};
@@ -19,6 +19,8 @@ const SIGNALS_A_PAYLOAD: usize = 250;
 const WAITING_MAX: usize = 4_096;
 const BACKOFF_FIRST: std::time::Duration = std::time::Duration::from_millis(100);
 const BACKOFF_MAX: std::time::Duration = std::time::Duration::from_secs(5);
+/// The longest wait until something is told, or until the server has taken it that we listen; connecting has its own.
+const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(6);
 
 /// The channel of one schema.
 #[derive(Debug)]
@@ -49,7 +51,8 @@ impl PgSignals {
         if session.pooling() == Pooling::Pooled {
             return Err(Failure::Words("a pooler is in between: nothing can be heard through it".to_owned()));
         }
-        session.run(&format!("LISTEN {}", self.channel)).await?;
+        let listen = format!("LISTEN {}", self.channel);
+        tokio::time::timeout(TIMEOUT, session.run(&listen)).await.unwrap_or(Err(Failure::TimedOut))?;
         Ok(Ears { _session: session, heard })
     }
 
@@ -61,7 +64,9 @@ impl PgSignals {
             None => Session::open(&self.settings, "SET statement_timeout = '5s'").await?,
         };
         let text = "SELECT count(pg_notify($1, payload)) FROM unnest($2) AS payload";
-        session.query_once(text, &[(&self.channel, Type::TEXT), (&payloads, Type::TEXT_ARRAY)]).await?;
+        let bound = [(&self.channel as &(dyn ToSql + Sync), Type::TEXT), (&payloads, Type::TEXT_ARRAY)];
+        let told = tokio::time::timeout(TIMEOUT, session.query_once(text, &bound)).await;
+        told.unwrap_or(Err(Failure::TimedOut))?;
         // Only one that works is kept.
         *voice = Some(session);
         Ok(())

@@ -2,14 +2,14 @@
 //!
 //! **Invariant:** no plan of a write or of a read by id can flip, whatever the tables hold. Rows are reached by `id = ANY(…)`, which
 //! only the unique index answers, and what is joined to them is bounded by the batch; so a plan made on an empty table is as
-//! good on ten million rows. `explain.rs` in the tests holds that against the server.
+//! good on ten million rows. `tests.rs` holds that against the server.
 
 use tokio_postgres::types::Type;
 
 use super::settings::Schema;
 
 /// How many there are.
-pub(super) const QUERIES: usize = 12;
+pub(super) const QUERIES: usize = 13;
 
 /// A statement, the types of its parameters, and its place among a session's prepared ones.
 #[derive(Debug)]
@@ -22,9 +22,14 @@ pub(super) struct Query {
 /// All of them.
 #[derive(Debug)]
 pub(super) struct Statements {
+    /// New leases, and nothing else.
+    pub(super) reserve: Query,
+    /// Any new rows.
     pub(super) insert: Query,
-    pub(super) insert_answered: Query,
+    /// Answers of rows that had none, which expire when they usually do.
     pub(super) settle: Query,
+    /// Any answers.
+    pub(super) settle_over: Query,
     pub(super) move_on: Query,
     pub(super) remove: Query,
     pub(super) read: Query,
@@ -70,73 +75,109 @@ impl Statements {
             "SELECT r.id, r.scope, r.key, r.operation, r.rest, \
              (SELECT bytes FROM {answer} WHERE seq = r.seq) AS answer, r.seq FROM {record} r"
         );
-        let unnest = "unnest($1::integer[], $2::bytea[], $3::bigint[], $4::smallint[], $5::bigint[], $6::bigint[], \
-             $7::bigint[], $8::bigint[], $9::boolean[], $10::text[], $11::text[], $12::text[], $13::bytea[])";
-        let inserted = format!(
-            "inserted AS (INSERT INTO {record} (seq, {INSERTED}) \
-             SELECT (SELECT nextval('{schema}.batch')) * {BATCH_MAX} + place, {INSERTED} \
-             FROM {unnest} AS new (place, {INSERTED}) \
-             ON CONFLICT (id) DO NOTHING RETURNING id, seq, state, due_at)",
-            schema = schema.as_str(),
-        );
-        let noted = |rows: &str| {
+        let quoted = schema.quoted();
+        let last = BATCH_MAX - 1;
+        let batch =
+            format!("batch AS MATERIALIZED (SELECT nextval('{quoted}.batch') * {BATCH_MAX} AS first)");
+        let noted = |due: &str| {
             format!(
-                "noted AS (INSERT INTO {note} (state, due_at, seqs) SELECT state, min(due_at), array_agg(seq) \
-                 FROM {rows} WHERE state IN (1, 2) AND due_at IS NOT NULL GROUP BY state)"
+                "noted AS (INSERT INTO {note} (due_at, first, last) SELECT {due}, first, first + {last} FROM batch \
+                 WHERE EXISTS (SELECT FROM inserted))"
+            )
+        };
+        // Mostly all of them; which ones, only if not.
+        let told = |rows: &str| {
+            format!(
+                "SELECT count(*), CASE WHEN count(*) < cardinality($1) THEN array_agg(id) END FROM {rows}"
             )
         };
         // The rows of the batch, found by the index and changed where the version is still the one that was decided upon.
-        let swapped = |more: &str| {
+        let found = "r.id = ANY($1::bytea[]) AND r.id = new.id AND r.version = new.expect";
+        let swapped = |answers: bool| {
             format!(
                 "swapped AS (UPDATE {record} r SET version = new.version, state = new.state, due_at = new.due_at, \
                  attention_at = new.attention_at, expires_at = new.expires_at, created_at = new.created_at, \
                  resumable = new.resumable, operation = new.operation, rest = new.rest \
                  FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::smallint[], $5::bigint[], $6::bigint[], \
-                 $7::bigint[], $8::bigint[], $9::boolean[], $10::text[], $11::bytea[]{more_types}) \
+                 $7::bigint[], $8::bigint[], $9::boolean[], $10::text[], $11::bytea[]{types}) \
                  AS new (id, expect, version, state, due_at, attention_at, expires_at, created_at, resumable, operation, \
-                 rest{more}) \
-                 WHERE r.id = ANY($1::bytea[]) AND r.id = new.id AND r.version = new.expect \
-                 RETURNING r.id, r.seq, r.state, r.due_at{returned})",
-                more_types = if more.is_empty() { "" } else { ", $12::bytea[]" },
-                returned = if more.is_empty() { "" } else { ", new.answer" },
+                 rest{names}) WHERE {found} RETURNING r.id, r.seq, r.state, r.due_at{returned})",
+                types = if answers { ", $12::bytea[]" } else { "" },
+                names = if answers { ", answer" } else { "" },
+                returned = if answers { ", new.answer" } else { "" },
+            )
+        };
+        // A note of its own for each: that of its batch may be put off beyond its moment.
+        let noted_alone = |which: &str| {
+            format!(
+                "noted AS (INSERT INTO {note} (due_at, first, last) SELECT due_at, seq, seq FROM swapped \
+                 WHERE due_at IS NOT NULL{which})"
             )
         };
         let now = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
         Self {
-            insert: query(
+            reserve: query(
                 0,
-                format!("WITH {inserted}, {} SELECT id FROM inserted", noted("inserted")),
-                &INSERT_TYPES,
+                format!(
+                    "WITH {batch}, inserted AS (INSERT INTO {record} (seq, id, version, state, due_at, created_at, resumable, \
+                     scope, key, operation, rest) SELECT (SELECT first FROM batch) + place, id, version, 1, due_at, \
+                     created_at, false, scope, key, operation, rest FROM unnest($1::integer[], $2::bytea[], $3::bigint[], \
+                     $4::bigint[], $5::bigint[], $6::text[], $7::text[], $8::text[], $9::bytea[]) \
+                     AS new (place, id, version, due_at, created_at, scope, key, operation, rest) \
+                     ON CONFLICT (id) DO NOTHING RETURNING id), {} {}",
+                    noted("$10::bigint"),
+                    told("inserted")
+                ),
+                &RESERVE_TYPES,
             ),
-            insert_answered: query(
+            insert: query(
                 1,
                 format!(
-                    "WITH {inserted}, {}, \
+                    "WITH {batch}, inserted AS (INSERT INTO {record} (seq, {INSERTED}) \
+                     SELECT (SELECT first FROM batch) + place, {INSERTED} FROM unnest($1::integer[], $2::bytea[], \
+                     $3::bigint[], $4::smallint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::boolean[], \
+                     $10::text[], $11::text[], $12::text[], $13::bytea[]) AS new (place, {INSERTED}) \
+                     ON CONFLICT (id) DO NOTHING RETURNING id, seq), {}, \
                      kept AS (INSERT INTO {answer} (seq, bytes) SELECT inserted.seq, new.answer FROM inserted \
                      JOIN unnest($2::bytea[], $14::bytea[]) AS new (id, answer) ON new.id = inserted.id \
-                     WHERE new.answer IS NOT NULL) \
-                     SELECT id FROM inserted",
-                    noted("inserted")
+                     WHERE new.answer IS NOT NULL) {}",
+                    noted("$15::bigint"),
+                    told("inserted")
                 ),
-                &INSERT_ANSWERED_TYPES,
+                &INSERT_TYPES,
             ),
             settle: query(
                 2,
                 format!(
-                    "WITH {}, {}, kept AS (INSERT INTO {answer} (seq, bytes) SELECT seq, answer FROM swapped \
-                     ON CONFLICT (seq) DO UPDATE SET bytes = excluded.bytes) SELECT id FROM swapped",
-                    swapped(", answer"),
-                    noted("swapped")
+                    "WITH swapped AS (UPDATE {record} r SET version = new.version, state = 2, due_at = new.due_at, \
+                     attention_at = NULL, expires_at = new.due_at, created_at = new.created_at, operation = new.operation, \
+                     rest = new.rest FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], \
+                     $6::text[], $7::bytea[], $8::bytea[]) \
+                     AS new (id, expect, version, due_at, created_at, operation, rest, answer) \
+                     WHERE {found} RETURNING r.id, r.seq, new.answer), \
+                     kept AS (INSERT INTO {answer} (seq, bytes) SELECT seq, answer FROM swapped) {}",
+                    told("swapped")
                 ),
                 &SETTLE_TYPES,
+            ),
+            settle_over: query(
+                12,
+                format!(
+                    "WITH {}, {}, kept AS (INSERT INTO {answer} (seq, bytes) SELECT seq, answer FROM swapped \
+                     ON CONFLICT (seq) DO UPDATE SET bytes = excluded.bytes) {}",
+                    swapped(true),
+                    noted_alone(""),
+                    told("swapped")
+                ),
+                &SETTLE_OVER_TYPES,
             ),
             move_on: query(
                 3,
                 format!(
-                    "WITH {}, {}, dropped AS (DELETE FROM {answer} WHERE seq = ANY(ARRAY(SELECT seq FROM swapped))) \
-                     SELECT id FROM swapped",
-                    swapped(""),
-                    noted("swapped")
+                    "WITH {}, {}, dropped AS (DELETE FROM {answer} WHERE seq = ANY(ARRAY(SELECT seq FROM swapped))) {}",
+                    swapped(false),
+                    noted_alone(" AND state = 1"),
+                    told("swapped")
                 ),
                 &MOVE_TYPES,
             ),
@@ -148,14 +189,14 @@ impl Statements {
                      USING unnest($1::bytea[], $2::bigint[], $3::bigint[]) AS old (id, expect, grace) \
                      WHERE r.id = ANY($1::bytea[]) AND r.id = old.id AND r.version = old.expect \
                      AND r.state IN (2, 3, 5) AND r.expires_at <= {now} - old.grace RETURNING r.id, r.seq), \
-                     dropped AS (DELETE FROM {answer} WHERE seq = ANY(ARRAY(SELECT seq FROM removed))) \
-                     SELECT id FROM removed"
+                     dropped AS (DELETE FROM {answer} WHERE seq = ANY(ARRAY(SELECT seq FROM removed))) {}",
+                    told("removed")
                 ),
                 &[Type::BYTEA_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY],
             ),
             read: query(5, format!("{select} WHERE r.id = ANY($1::bytea[])"), &[Type::BYTEA_ARRAY]),
             read_by_seq: query(6, format!("{select} WHERE r.seq = ANY($1::bigint[])"), &[Type::INT8_ARRAY]),
-            tidy: query(7, tidy(&record, &note), &[Type::INT2, Type::INT8, Type::INT8]),
+            tidy: query(7, tidy(&record, &note), &[Type::INT8, Type::INT8, Type::INT8, Type::INT8]),
             noted: query(
                 8,
                 noted_rows(&record, &answer, &note),
@@ -186,22 +227,25 @@ impl Statements {
     }
 }
 
-/// Of the notes that have come due (at most `$3` of them), keeps the rows that are still in the note's state, and when the
-/// first of these is due; a note with none left goes. Says how many it has looked at. Another node that does the same is not
-/// waited for.
+/// Looks at notes that have come due (at most `$2` of them, after the one that was due at `$3` and has the number `$4`), and puts each
+/// off until the first of its rows is due; one that has no rows any more goes. Says how many it has looked at, and which was the
+/// last. Another node that does the same is not waited for.
+///
+/// Rows that an index finds may come back: they are looked at again within the hour, by which rows are settled with a note of
+/// their own if they expire sooner than [`super::batch::EXPIRES_LATE`].
 fn tidy(record: &str, note: &str) -> String {
     format!(
-        "WITH due AS MATERIALIZED (SELECT no, state, due_at, seqs FROM {note} WHERE state = $1 AND due_at <= $2 \
-         ORDER BY due_at LIMIT $3 FOR UPDATE SKIP LOCKED), \
-         live AS MATERIALIZED (SELECT due.no, min(r.due_at) AS due_at, array_agg(r.seq) AS seqs \
-         FROM due, unnest(due.seqs) AS of_note (seq), \
-         LATERAL (SELECT seq, due_at FROM {record} WHERE seq = of_note.seq AND state = due.state AND due_at IS NOT NULL \
-         OFFSET 0) r GROUP BY due.no), \
-         gone AS (DELETE FROM {note} WHERE no = ANY(ARRAY(SELECT no FROM due EXCEPT SELECT no FROM live))), \
-         kept AS (UPDATE {note} n SET seqs = live.seqs, due_at = live.due_at FROM live \
-         WHERE n.no = ANY(ARRAY(SELECT no FROM live)) AND n.no = live.no \
-         AND (cardinality(live.seqs) < cardinality(n.seqs) OR live.due_at > n.due_at)) \
-         SELECT count(*) FROM due"
+        "WITH due AS MATERIALIZED (SELECT no, due_at, first, last FROM {note} WHERE due_at <= $1 \
+         AND (due_at, no) > ($3, $4) ORDER BY due_at, no LIMIT $2 FOR UPDATE SKIP LOCKED), \
+         looked AS MATERIALIZED (SELECT due.no, r.rows, r.moment FROM due, LATERAL (SELECT count(*) AS rows, \
+         min(CASE WHEN state IN (1, 2) AND due_at IS NOT NULL THEN due_at \
+         ELSE least($1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + 3600000000 END) AS moment \
+         FROM {record} WHERE seq BETWEEN due.first AND due.last AND (due.first < due.last OR state IN (1, 2))) r), \
+         gone AS (DELETE FROM {note} WHERE no = ANY(ARRAY(SELECT no FROM looked WHERE rows = 0))), \
+         kept AS (UPDATE {note} n SET due_at = looked.moment FROM looked \
+         WHERE n.no = ANY(ARRAY(SELECT no FROM looked WHERE rows > 0)) AND n.no = looked.no \
+         AND looked.moment > n.due_at) \
+         SELECT count(*), max(due_at), (array_agg(no ORDER BY due_at DESC, no DESC))[1] FROM due"
     )
 }
 
@@ -209,37 +253,34 @@ fn tidy(record: &str, note: &str) -> String {
 fn noted_rows(record: &str, answer: &str, note: &str) -> String {
     format!(
         "SELECT r.seq, r.due_at, coalesce((SELECT octet_length(bytes) FROM {answer} a WHERE a.seq = r.seq), 0) \
-         FROM (SELECT r.seq, r.due_at FROM (SELECT DISTINCT unnest(seqs) AS seq FROM {note} WHERE state = $1 \
-         AND due_at <= $2) AS of_notes, \
-         LATERAL (SELECT seq, due_at FROM {record} WHERE seq = of_notes.seq AND state = $1 AND due_at <= $2 \
-         AND resumable = $3 OFFSET 0) r ORDER BY r.due_at, r.seq LIMIT $4) r ORDER BY r.due_at, r.seq"
+         FROM (SELECT DISTINCT r.seq, r.due_at FROM {note} n, \
+         LATERAL (SELECT seq, due_at FROM {record} WHERE seq BETWEEN n.first AND n.last AND state = $1 AND due_at <= $2 \
+         AND resumable = $3 OFFSET 0) r WHERE n.due_at <= $2 ORDER BY r.due_at, r.seq LIMIT $4) r \
+         ORDER BY r.due_at, r.seq"
     )
 }
 
 fn table(schema: &Schema, name: &str) -> String {
-    format!("{}.{name}", schema.as_str())
+    format!("{}.{name}", schema.quoted())
 }
 
 const fn query(number: usize, text: String, types: &'static [Type]) -> Query {
     Query { number, text, types }
 }
 
-const INSERT_TYPES: [Type; 13] = [
+const RESERVE_TYPES: [Type; 10] = [
     Type::INT4_ARRAY,
     Type::BYTEA_ARRAY,
     Type::INT8_ARRAY,
-    Type::INT2_ARRAY,
     Type::INT8_ARRAY,
     Type::INT8_ARRAY,
-    Type::INT8_ARRAY,
-    Type::INT8_ARRAY,
-    Type::BOOL_ARRAY,
     Type::TEXT_ARRAY,
     Type::TEXT_ARRAY,
     Type::TEXT_ARRAY,
     Type::BYTEA_ARRAY,
+    Type::INT8,
 ];
-const INSERT_ANSWERED_TYPES: [Type; 14] = [
+const INSERT_TYPES: [Type; 15] = [
     Type::INT4_ARRAY,
     Type::BYTEA_ARRAY,
     Type::INT8_ARRAY,
@@ -251,6 +292,17 @@ const INSERT_ANSWERED_TYPES: [Type; 14] = [
     Type::BOOL_ARRAY,
     Type::TEXT_ARRAY,
     Type::TEXT_ARRAY,
+    Type::TEXT_ARRAY,
+    Type::BYTEA_ARRAY,
+    Type::BYTEA_ARRAY,
+    Type::INT8,
+];
+const SETTLE_TYPES: [Type; 8] = [
+    Type::BYTEA_ARRAY,
+    Type::INT8_ARRAY,
+    Type::INT8_ARRAY,
+    Type::INT8_ARRAY,
+    Type::INT8_ARRAY,
     Type::TEXT_ARRAY,
     Type::BYTEA_ARRAY,
     Type::BYTEA_ARRAY,
@@ -268,7 +320,7 @@ const MOVE_TYPES: [Type; 11] = [
     Type::TEXT_ARRAY,
     Type::BYTEA_ARRAY,
 ];
-const SETTLE_TYPES: [Type; 12] = [
+const SETTLE_OVER_TYPES: [Type; 12] = [
     Type::BYTEA_ARRAY,
     Type::INT8_ARRAY,
     Type::INT8_ARRAY,

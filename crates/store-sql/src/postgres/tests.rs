@@ -1,1 +1,264 @@
+//! What only the inside can show: the plans of the statements, and what a session is set up with.
+//!
+//! **Invariant held here:** no plan of a write or of a read by id looks at more of a table than the batch names, whatever the
+//! table held when the plan was made.
 
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use oncegate_test_servers::shared;
+use tokio_postgres::types::Type;
+
+use super::session::Session;
+use super::settings::{Schema, Settings};
+use super::statements::{Query, SETUP_READ, SETUP_WRITE, SETUP_WRITE_LOCAL, Statements};
+use super::{PostgresOptions, migrate};
+
+const BATCH: u64 = 64;
+
+/// A schema of its own; removed by `gone`.
+struct Place {
+    settings: Arc<Settings>,
+    statements: Statements,
+    schema: String,
+}
+
+impl Place {
+    async fn start() -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let schema = format!("i{}_{}", std::process::id(), now.as_nanos());
+        let options = PostgresOptions::new(&shared::postgres_url()).unwrap().schema(&schema).unwrap();
+        let settings = Arc::new(options.settings);
+        migrate::run(&settings).await.unwrap();
+        Self { statements: Statements::new(&Schema::new(&schema).unwrap()), settings, schema }
+    }
+
+    async fn session(&self, setup: &str) -> Session {
+        Session::open(&self.settings, setup).await.unwrap()
+    }
+
+    async fn run(&self, text: &str) {
+        self.session("").await.run(&text.replace("{}", &self.schema)).await.unwrap();
+    }
+
+    /// `rows` completed records with their answers, and a note for each hundred; `id(n)` is the id of the nth.
+    async fn fill(&self, rows: u64) {
+        self.run(&format!(
+            "INSERT INTO {{}}.record SELECT n, int8send(n * 2654435761 % 4294967296) || int8send(n), 1, 1, 1, \
+             CASE WHEN n % 1000 = 0 THEN 4000000000000000 END, 1, 1, false, 's', n::text, 'o', '' \
+             FROM generate_series(1, {rows}) n; \
+             INSERT INTO {{}}.answer SELECT n, '' FROM generate_series(1, {rows}) n; \
+             INSERT INTO {{}}.note (due_at, first, last) SELECT 4000000000000000 + n, n, n + 99 \
+             FROM generate_series(1, {rows}, 100) n"
+        ))
+        .await;
+    }
+
+    async fn gone(self) {
+        self.run("DROP SCHEMA {} CASCADE").await;
+    }
+
+    /// Each statement that must not look further than it has to, with what is bound to it and the setup of its sessions.
+    fn watched(&self) -> Vec<(&'static str, &Query, &'static str)> {
+        let all = &self.statements;
+        vec![
+            ("reserve", &all.reserve, SETUP_WRITE),
+            ("insert", &all.insert, SETUP_WRITE),
+            ("settle", &all.settle, SETUP_WRITE),
+            ("settle_over", &all.settle_over, SETUP_WRITE),
+            ("move_on", &all.move_on, SETUP_WRITE),
+            ("remove", &all.remove, SETUP_WRITE),
+            ("read_refused", &all.read, SETUP_WRITE),
+            ("read", &all.read, SETUP_READ),
+            ("read_by_seq", &all.read_by_seq, SETUP_READ),
+            ("tidy", &all.tidy, SETUP_READ),
+            ("noted", &all.noted, SETUP_READ),
+            ("attended", &all.attended, SETUP_READ),
+        ]
+    }
+}
+
+fn hex_id(n: u64) -> String {
+    format!("\\\\x{:016x}{n:016x}", n * 2_654_435_761 % 4_294_967_296)
+}
+
+/// A batch's parameters as SQL writes them: `BATCH` rows from the `first` on.
+fn bound(query: &Query, first: u64) -> String {
+    let mut is_id = true;
+    let mut values = Vec::new();
+    for of in query.types {
+        let array = |value: &dyn Fn(u64) -> String| {
+            let all: Vec<_> = (first..first + BATCH).map(value).collect();
+            format!("'{{{}}}'", all.join(","))
+        };
+        values.push(match of {
+            &Type::BYTEA_ARRAY if std::mem::take(&mut is_id) => array(&|n| format!("\"{}\"", hex_id(n))),
+            &Type::BYTEA_ARRAY => array(&|_| "\"\\\\x00\"".to_owned()),
+            &Type::INT4_ARRAY => array(&|n| (n - first).to_string()),
+            &Type::INT8_ARRAY if query.types.len() == 1 => array(&|n| n.to_string()),
+            &Type::INT8_ARRAY | &Type::INT2_ARRAY => array(&|_| "1".to_owned()),
+            &Type::BOOL_ARRAY => array(&|_| "false".to_owned()),
+            &Type::TEXT_ARRAY => array(&|n| n.to_string()),
+            &Type::TEXT => "'doubted'".to_owned(),
+            &Type::BOOL => "false".to_owned(),
+            _ => "1".to_owned(),
+        });
+    }
+    values.join(", ")
+}
+
+async fn prepare(session: &Session, name: &str, query: &Query, mode: &str) {
+    let types: Vec<_> = query.types.iter().map(Type::name).collect();
+    let text =
+        format!("SET plan_cache_mode = {mode}; PREPARE {name} ({}) AS {}", types.join(", "), query.text);
+    session.run(&text).await.unwrap();
+}
+
+async fn explain(session: &Session, how: &str, name: &str, bound: &str) -> String {
+    let rows = session.query_once(&format!("EXPLAIN ({how}) EXECUTE {name} ({bound})"), &[]).await.unwrap();
+    rows.iter().map(|row| row.get::<_, String>(0)).collect::<Vec<_>>().join("\n")
+}
+
+/// No table is read as a whole; a row of `record` is reached by the index of what was named.
+fn is_by_index(what: &str, plan: &str) {
+    for table in ["record", "answer", "note"] {
+        assert!(!plan.contains(&format!("Seq Scan on {table}")), "{what} reads all of {table}:\n{plan}");
+    }
+    let expected = match what {
+        "reserve" | "insert" => ["Conflict Arbiter Indexes: record_id", "Insert on record"],
+        "settle" | "settle_over" | "move_on" | "remove" | "read_refused" | "read" => {
+            ["using record_id on record", "Index Cond: (id = ANY ("]
+        }
+        "read_by_seq" => ["using record_seq on record", "Index Cond: (seq = ANY ("],
+        "tidy" | "noted" => ["using note_due on note", "using record_seq on record"],
+        _ => ["using record_attention on record", "Index Cond: (attention_at <= "],
+    };
+    for expected in expected {
+        assert!(plan.contains(expected), "{what} lacks {expected:?}:\n{plan}");
+    }
+    // A scan of an index as a whole is no better than one of its table.
+    let lines: Vec<_> = plan.lines().collect();
+    for (line, next) in lines.iter().zip(lines.iter().skip(1)) {
+        if ["record", "answer", "note"]
+            .iter()
+            .any(|table| line.contains(" using ") && line.contains(&format!(" on {table}")))
+        {
+            assert!(next.contains("Index Cond"), "{what} reads all of an index:\n{plan}");
+        }
+    }
+}
+
+async fn all_are_by_index(place: &Place) {
+    for (what, query, setup) in place.watched() {
+        for mode in ["force_generic_plan", "force_custom_plan"] {
+            let session = place.session(setup).await;
+            prepare(&session, what, query, mode).await;
+            is_by_index(what, &explain(&session, "COSTS OFF", what, &bound(query, 1)).await);
+        }
+    }
+}
+
+#[tokio::test]
+async fn plans_use_indexes_on_empty_and_on_small_tables() {
+    let place = Place::start().await;
+    all_are_by_index(&place).await;
+    place.fill(3).await;
+    all_are_by_index(&place).await;
+    place.run("ANALYZE {}.record, {}.answer, {}.note").await;
+    all_are_by_index(&place).await;
+    place.gone().await;
+}
+
+/// The blocks that a statement has looked at, in all its nodes.
+fn blocks(plan: &str) -> u64 {
+    let first = plan.lines().find(|line| line.contains("Buffers: shared")).expect("blocks are counted");
+    first
+        .split(' ')
+        .filter_map(|word| word.split_once('='))
+        .filter(|(name, _)| ["hit", "read"].contains(name))
+        .map(|(_, n)| n.parse::<u64>().unwrap())
+        .sum()
+}
+
+#[tokio::test]
+async fn a_plan_made_on_an_empty_table_is_good_on_a_million_rows() {
+    const ROWS: u64 = 1_000_000;
+    let place = Place::start().await;
+    // Nobody may come to the plans' help; and what is filled in need not survive.
+    for table in ["record", "answer", "note"] {
+        place.run(&format!("ALTER TABLE {{}}.{table} SET UNLOGGED; ALTER TABLE {{}}.{table} SET (autovacuum_enabled = off)")).await;
+    }
+    let mut sessions = Vec::new();
+    for (n, (what, query, setup)) in (1..).zip(place.watched()) {
+        let session = place.session(setup).await;
+        prepare(&session, what, query, "force_generic_plan").await;
+        // The plan is made now, and kept.
+        explain(&session, "ANALYZE", what, &bound(query, 2 * ROWS + n * BATCH)).await;
+        sessions.push((what, query, session));
+    }
+    place.run("TRUNCATE {}.record, {}.answer, {}.note").await;
+    for (n, (what, query, session)) in (1..).zip(&sessions) {
+        explain(session, "ANALYZE", what, &bound(query, 2 * ROWS + n * BATCH)).await;
+    }
+    // Unlike TRUNCATE, this lets the plans be.
+    place.run("DELETE FROM {}.record; DELETE FROM {}.answer; DELETE FROM {}.note").await;
+    place.run("SELECT setval('{}.batch', 1000)").await;
+    place.fill(ROWS).await;
+    for (n, (what, query, session)) in (1..).zip(&sessions) {
+        // New keys for inserts; for the others, rows from all over the table.
+        let first = if ["reserve", "insert"].contains(what) { 3 * ROWS + n * BATCH } else { n * 10_000 };
+        // A key is settled once.
+        if *what == "settle" {
+            place
+                .run(&format!("DELETE FROM {{}}.answer WHERE seq BETWEEN {first} AND {first} + {BATCH}"))
+                .await;
+        }
+        let plan =
+            explain(session, "ANALYZE, BUFFERS, COSTS OFF, TIMING OFF", what, &bound(query, first)).await;
+        is_by_index(what, &plan);
+        // About ten for each row; the table alone has 30,000.
+        let blocks = blocks(&plan);
+        assert!(blocks < 40 * BATCH, "{what} looked at {blocks} blocks:\n{plan}");
+    }
+    all_are_by_index(&place).await;
+    place.run("ANALYZE {}.record, {}.answer, {}.note").await;
+    all_are_by_index(&place).await;
+    place.gone().await;
+}
+
+async fn setting(session: &Session, name: &str) -> String {
+    session.query_once(&format!("SELECT current_setting('{name}')"), &[]).await.unwrap()[0].get(0)
+}
+
+/// Whatever the default is, a commit of ours is durable; and one that waits for more is left to.
+#[tokio::test]
+async fn a_session_that_writes_commits_durably() {
+    let url = shared::postgres_url();
+    let separator = if url.contains('?') { '&' } else { '?' };
+    for (default, expected) in
+        [("off", "on"), ("on", "on"), ("local", "local"), ("remote_apply", "remote_apply")]
+    {
+        let url = format!("{url}{separator}options=-c%20synchronous_commit%3D{default}");
+        let settings = PostgresOptions::new(&url).unwrap().settings;
+        let session = Session::open(&settings, SETUP_WRITE).await.unwrap();
+        assert_eq!(setting(&session, "synchronous_commit").await, expected);
+        let session = Session::open(&settings, "").await.unwrap();
+        session.run(&format!("BEGIN; {SETUP_WRITE_LOCAL}")).await.unwrap();
+        assert_eq!(setting(&session, "synchronous_commit").await, expected, "for one transaction");
+        session.run("COMMIT").await.unwrap();
+        assert_eq!(setting(&session, "synchronous_commit").await, default, "and no longer");
+    }
+}
+
+#[tokio::test]
+async fn a_pooled_transaction_is_set_up_as_a_session_of_our_own() {
+    let settings = PostgresOptions::new(&shared::postgres_url()).unwrap().settings;
+    let session = Session::open(&settings, SETUP_WRITE).await.unwrap();
+    let transaction = Session::open(&settings, "").await.unwrap();
+    transaction.run(&format!("BEGIN; {SETUP_WRITE_LOCAL}")).await.unwrap();
+    let text = "SELECT string_agg(name || '=' || setting, ' ' ORDER BY name) FROM pg_settings WHERE source = 'session'";
+    let [one, other] = [&session, &transaction].map(|session| session.query_once(text, &[]));
+    let [one, other] = [one.await.unwrap(), other.await.unwrap()].map(|rows| rows[0].get::<_, String>(0));
+    assert!(one.contains("enable_seqscan=off"), "{one}");
+    assert_eq!(one, other);
+}

@@ -1,0 +1,134 @@
+//! Batches that get in each other's way end with outcomes all the same.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use oncegate_conformance::samples::{FAR_AHEAD, LONG_AGO, moved_to, reserved, token};
+use oncegate_core::record::{Record, StateKind};
+use oncegate_store::{Kind, Outcome, Store, Write};
+use oncegate_store_sql::PostgresStore;
+
+use crate::place::{Place, apply_all, completed, in_time, insert, leased, read, swap, until_waiting};
+
+const KEYS: usize = 24;
+const ROUNDS: u64 = 30;
+
+fn key(n: usize) -> String {
+    format!("hammered-{n}")
+}
+
+/// A reservation that only `who` can have made.
+fn reservation(n: usize, who: u64) -> Record {
+    let mut record = reserved(&key(n), who, FAR_AHEAD);
+    record.life = token(who);
+    record
+}
+
+/// Reserves, settles, moves on, removes; in this order of keys; some keys twice.
+fn batch(round: u64, who: u64, order: impl Iterator<Item = usize>) -> Vec<Write> {
+    let mut writes = Vec::new();
+    for n in order {
+        let own = reservation(n, who);
+        let expired = moved_to(&own, StateKind::FailedRetryable, LONG_AGO);
+        match (n as u64 + round) % 5 {
+            0 => writes.extend([insert(&own), swap(&own, &expired)]),
+            1 => writes.push(swap(&own, &moved_to(&own, StateKind::Unknown, FAR_AHEAD))),
+            2 => writes.push(swap(&own, &expired)),
+            3 => writes.push(Write::Remove { id: own.id, expect: expired.version, grace: Duration::ZERO }),
+            _ => writes.push(insert(&own)),
+        }
+    }
+    writes
+}
+
+/// Hammers, and counts by key what was applied: inserts up, removals down.
+async fn hammer(store: Arc<PostgresStore>, who: u64) -> HashMap<usize, i64> {
+    let mut living: HashMap<usize, i64> = HashMap::new();
+    for round in 0..ROUNDS {
+        let order: Vec<usize> =
+            if who.is_multiple_of(2) { (0..KEYS).collect() } else { (0..KEYS).rev().collect() };
+        let writes = batch(round, who, order.into_iter());
+        let outcomes = match store.apply(&writes).await {
+            Ok(outcomes) => outcomes,
+            Err(error) if error.kind() == Kind::Contended => {
+                assert_eq!(error.effect(), oncegate_store::Effect::None, "{error}");
+                continue;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        assert_eq!(outcomes.len(), writes.len());
+        for (write, outcome) in writes.iter().zip(outcomes) {
+            let n = (0..KEYS).find(|n| reservation(*n, who).id == write.id()).expect("one of them");
+            match (write, outcome) {
+                (Write::Insert(_), Outcome::Applied) => *living.entry(n).or_default() += 1,
+                (Write::Remove { .. }, Outcome::Applied) => *living.entry(n).or_default() -= 1,
+                (_, Outcome::Unreadable { problem }) => panic!("{problem}"),
+                _ => {}
+            }
+        }
+    }
+    living
+}
+
+/// Every insert that was told it won is a row, until somebody is told that he removed it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn stores_that_hammer_the_same_keys_agree_on_who_won() {
+    let place = Place::shared();
+    let mut tasks = Vec::new();
+    for who in 0..4 {
+        let store = Arc::new(place.open().await);
+        tasks.push(tokio::spawn(hammer(store, who)));
+    }
+    let mut living: HashMap<usize, i64> = HashMap::new();
+    for task in tasks {
+        for (n, count) in task.await.expect("no task fails") {
+            *living.entry(n).or_default() += count;
+        }
+    }
+    let store = place.open().await;
+    for n in 0..KEYS {
+        let there = i64::from(read(&store, &key(n)).await.is_some());
+        assert_eq!(living.get(&n).copied().unwrap_or_default(), there, "key {n}: {living:?}");
+    }
+}
+
+/// The store's session finds the deadlock first, and its batch is the one that is undone; it is tried again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_that_was_undone_by_a_deadlock_is_tried_again() {
+    let place = Place::shared();
+    let mut rows = [leased("one"), leased("two")];
+    rows.sort_by_key(|row| row.id);
+    let [low, high] = &rows;
+    apply_all(&place.open().await, &[insert(low), insert(high)]).await;
+    let separator = if place.url.contains('?') { '&' } else { '?' };
+    let url = format!("{}{separator}options=-c%20deadlock_timeout%3D2s", place.url);
+    let store = place.open_through(&url).await;
+    let hex = |row: &Record| format!("{:032x}", u128::from_be_bytes(*row.id.as_bytes()));
+    let lock =
+        |row: &Record| format!("SELECT FROM {}.record WHERE id = '\\x{}' FOR UPDATE", place.schema, hex(row));
+    // A usual batch, which is over when it is undone, and one of two waves, whose transaction must be ended first.
+    let third = leased("three");
+    let settle = [swap(high, &completed(high)), swap(low, &completed(low))];
+    let (low_on, high_on) = (completed(low), completed(high));
+    let on = |row: &Record| swap(row, &moved_to(row, StateKind::Completed, FAR_AHEAD));
+    let twice = [on(&high_on), on(&low_on), insert(&third), swap(&third, &completed(&third))];
+    for batch in [&settle[..], &twice] {
+        let (other, watcher) = (place.raw().await, place.raw().await);
+        other.batch_execute("SET deadlock_timeout = '1min'; BEGIN").await.expect("it waits for longer");
+        other.batch_execute(&lock(high)).await.expect("the higher is held");
+        let (outcomes, ()) = in_time(async {
+            tokio::join!(store.apply(batch), async {
+                // The batch has the lower and waits for the higher.
+                until_waiting(&watcher, &place.schema, 1).await;
+                other.batch_execute(&lock(low)).await.expect("the store gives way");
+                other.batch_execute("COMMIT").await.expect("it ends");
+            })
+        })
+        .await;
+        let outcomes = outcomes.expect("the second try works");
+        assert!(outcomes.iter().all(|outcome| *outcome == Outcome::Applied), "{outcomes:?}");
+    }
+    // The session is as good as before.
+    apply_all(&store, &[insert(&leased("after"))]).await;
+}

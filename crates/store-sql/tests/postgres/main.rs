@@ -1,0 +1,17 @@
+//! The PostgreSQL store against real servers: what its statements cost, what it says when a connection or a server is lost, who
+//! may open it, and what it hears. The suite that every store passes is in `postgres_conformance.rs`.
+
+#![expect(clippy::expect_used, clippy::panic, clippy::large_futures, reason = "tests")]
+
+mod checks;
+mod deadlocks;
+mod doubt;
+mod failover;
+mod hot;
+mod place;
+mod pooled;
+mod scans;
+mod signals;
+mod startup;
+mod tls;
+mod waiting;
