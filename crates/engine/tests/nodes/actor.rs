@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use crate::clocks::{TRUE, off_by};
+use crate::clocks::{TRUE, off_by, tidy_up};
 
 const ROLE: &str = "ONCEGATE_TEST_ROLE";
 /// A bound on what a test waits for. Reached only by a test that fails.
@@ -82,6 +82,7 @@ impl Drop for Actor {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
+        tidy_up(self.process.id());
     }
 }
 

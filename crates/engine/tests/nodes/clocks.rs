@@ -17,7 +17,7 @@ pub(crate) const BEHIND: Option<&str> = Some("-10m");
 
 /// A process whose wall clock is off, by libfaketime. The monotonic clock stays true: a host whose clock is set wrong still counts
 /// seconds. The program `faketime` is only asked for its library: it would stand between us and the child.
-pub(crate) fn off_by(clock: &str) -> [(&'static str, String); 5] {
+pub(crate) fn off_by(clock: &str) -> [(&'static str, String); 4] {
     let told = Command::new("faketime").args(["-m", "-f", clock, "printenv", "LD_PRELOAD"]).output();
     let told = told.unwrap_or_else(|error| panic!("the Debian package `faketime` is missing: {error}"));
     assert!(told.status.success(), "faketime: {}", String::from_utf8_lossy(&told.stderr));
@@ -27,9 +27,14 @@ pub(crate) fn off_by(clock: &str) -> [(&'static str, String); 5] {
         ("FAKETIME", clock.to_owned()),
         ("DONT_FAKE_MONOTONIC", "1".to_owned()),
         ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
-        // Named after its pid, and left behind by a killed process: whoever got that pid again had the true time.
-        ("FAKETIME_DISABLE_SHM", "1".to_owned()),
     ]
+}
+
+/// What the library of a killed process has left behind, named after its pid: whoever got that pid again would have the true time.
+pub(crate) fn tidy_up(pid: u32) {
+    for name in ["faketime_shm", "sem.faketime_sem"] {
+        let _not_there = std::fs::remove_file(format!("/dev/shm/{name}_{pid}"));
+    }
 }
 
 /// This process's wall clock.
