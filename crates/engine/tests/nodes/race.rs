@@ -203,7 +203,9 @@ fn run(race: &Race<'_>) -> u64 {
         check_clock(&racer.hear_word("ready"), *clock);
     }
     let started = Instant::now();
-    racers.iter_mut().for_each(|racer| racer.tell("go"));
+    for racer in &mut racers {
+        racer.tell("go");
+    }
     let (mut executed, mut replays, mut busy) = (0, 0, 0);
     let mut answers = BTreeMap::new();
     for racer in &racers {
