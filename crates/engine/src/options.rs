@@ -16,6 +16,10 @@ pub struct Options {
     pub cache_bytes: u64,
     /// A completed record is replayed from the cache for at most so long after the store showed it. The tombstone of a
     /// forgotten key lives longer than that, by [`Options::store_timeout`]: nodes that share a store must agree on it.
+    ///
+    /// A node that is told of the forgetting lets go of the answer in milliseconds, and one that was deaf for a while of all
+    /// that it holds. Signals may be lost, and some stores have none (PostgreSQL behind a pooler): then, and only then, a
+    /// node replays a forgotten answer for as long as this.
     pub cache_age_max: Duration,
     /// The most that may wait to be written; past it new requests are refused as `overloaded`.
     pub queue_bytes: usize,
@@ -28,6 +32,9 @@ pub struct Options {
     /// How long a reserve in doubt is tried again before its client is told that the store is unavailable.
     pub doubt_patience: Duration,
     /// How often a waiting duplicate looks by itself, for answers that another node recorded.
+    ///
+    /// Where the store carries signals, another node's answer wakes it in milliseconds, and so does a connection that was lost
+    /// and is there again. Where it carries none, or one was lost, this is how late an answer may come.
     pub wait_poll: Duration,
     /// After so many failed commits in a row new requests are refused at once…
     pub breaker_failures: u32,

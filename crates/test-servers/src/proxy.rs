@@ -92,8 +92,17 @@ impl TcpProxy {
     ///
     /// A needle that arrives in parts is found; with [`Cut::BeforeSending`] its first part has been forwarded by then.
     pub fn cut_at(&self, needle: &[u8], nth: u32, cut: Cut) {
+        self.arm(needle, nth, cut, After::OthersGoOn);
+    }
+
+    /// The same; and from these bytes on no other connection is let through either, until [`mend`](Self::mend).
+    pub fn cut_off_at(&self, needle: &[u8], nth: u32, cut: Cut) {
+        self.arm(needle, nth, cut, After::AllAreCut);
+    }
+
+    fn arm(&self, needle: &[u8], nth: u32, cut: Cut, after: After) {
         assert!(!needle.is_empty() && nth > 0, "there must be something to wait for");
-        let armed = Armed { needle: needle.to_vec(), left: nth, cut };
+        let armed = Armed { needle: needle.to_vec(), left: nth, cut, after };
         self.state.change(|inner| (inner.armed, inner.fired) = (Some(armed), false));
     }
 
@@ -161,7 +170,7 @@ fn forward_to_server(line: &Line, state: &State) {
     while let Ok(read @ 1..) = (&line.client).read(&mut buffer) {
         state.wait_while_stalled();
         let bytes = &buffer[..read];
-        let found = state.find(&mut seen, bytes);
+        let found = state.find(line, &mut seen, bytes);
         match found {
             None => {}
             Some((at, Cut::BeforeSending)) => {
@@ -239,6 +248,14 @@ struct Armed {
     needle: Vec<u8>,
     left: u32,
     cut: Cut,
+    after: After,
+}
+
+/// What becomes of the other connections.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum After {
+    OthersGoOn,
+    AllAreCut,
 }
 
 impl State {
@@ -268,7 +285,7 @@ impl State {
     }
 
     /// Counts the needle in further bytes of a client. When that was the last one to wait for: where in them it begins.
-    fn find(&self, seen: &mut Seen, bytes: &[u8]) -> Option<(usize, Cut)> {
+    fn find(&self, line: &Line, seen: &mut Seen, bytes: &[u8]) -> Option<(usize, Cut)> {
         let mut inner = self.lock();
         let armed = inner.armed.as_mut();
         let needle = armed.as_ref().map_or(&[][..], |armed| &armed.needle);
@@ -277,8 +294,17 @@ impl State {
         for at in begins {
             armed.left -= 1;
             if armed.left == 0 {
-                let cut = armed.cut;
+                let (cut, after) = (armed.cut, armed.after);
                 inner.armed = None;
+                if after == After::AllAreCut {
+                    inner.gate = Gate::Cut;
+                    // This one has its own end.
+                    inner
+                        .lines
+                        .iter()
+                        .filter(|other| !std::ptr::eq(Arc::as_ptr(other), line))
+                        .for_each(|other| other.close());
+                }
                 return Some((at, cut));
             }
         }

@@ -168,3 +168,23 @@ fn a_commit_that_was_cut_off_has_or_has_not_happened() {
     }
     assert_eq!(server.sql("select name from kept"), "after");
 }
+
+#[test]
+fn a_cut_off_takes_all_connections_along_until_it_is_mended() {
+    for cut in [Cut::BeforeSending, Cut::AfterSending] {
+        let server = Echo::start();
+        let proxy = TcpProxy::start(&server.address);
+        let connect = || TcpStream::connect(proxy.addr()).unwrap();
+        let (mut one, mut other) = (connect(), connect());
+        assert_eq!((say(&mut one, "hello"), say(&mut other, "hello")), ("hello".into(), "hello".into()));
+        proxy.cut_off_at(b"COMMIT", 1, cut);
+        one.write_all(b"COMMIT").unwrap();
+        proxy.fired();
+        assert!(rest(&mut one).is_empty());
+        assert!(rest(&mut other).is_empty());
+        assert!(rest(&mut connect()).is_empty(), "nobody is let through");
+        assert_eq!(server.got().contains("COMMIT"), cut == Cut::AfterSending);
+        proxy.mend();
+        assert_eq!(say(&mut connect(), "again"), "again");
+    }
+}
