@@ -20,7 +20,7 @@ use crate::options::Options;
 use floor::Floor;
 
 /// Requests that wait for their answer at the same time.
-const IN_FLIGHT: [usize; 1] = [256];
+const IN_FLIGHT: [usize; 3] = [64, 256, 1024];
 const TWO_COMMITS: &str = "two commits a request over 64 connections";
 const BATCHES: &str = "hand-made batches of 256";
 

@@ -32,6 +32,8 @@ struct Connection {
     client: Client,
     reserve: Statement,
     settle: Statement,
+    reserve_one: Statement,
+    settle_one: Statement,
 }
 
 impl Floor {
@@ -49,7 +51,7 @@ impl Floor {
         Ok(Self { runtime, connections })
     }
 
-    /// Each connection: reserve, commit, settle, commit, and the next.
+    /// Each connection: reserve, commit, settle, commit, and the next; plain statements, no arrays.
     pub(super) fn two_commits(&self, requests: usize) -> Outcome<Turn> {
         self.share(requests, 1)
     }
@@ -110,10 +112,40 @@ impl Connection {
                  RETURNING r.seq, new.answer) INSERT INTO {schema}.answer (seq, bytes) SELECT seq, answer FROM settled"
             ))
             .await?;
-        Ok(Self { client, reserve, settle })
+        let reserve_one = client
+            .prepare(&format!(
+                "INSERT INTO {schema}.record (seq, id, version, state, due_at, created_at, resumable, scope, key, operation, \
+                 rest) VALUES ($1, $2, $3, 1, $4, $3, false, $5, $6, $7, $8) ON CONFLICT (id) DO NOTHING"
+            ))
+            .await?;
+        let settle_one = client
+            .prepare(&format!(
+                "WITH settled AS (UPDATE {schema}.record SET version = $3, state = 2, due_at = $4, expires_at = $4, rest = $5 \
+                 WHERE id = $1 AND version = $2 RETURNING seq) \
+                 INSERT INTO {schema}.answer (seq, bytes) SELECT seq, $6::bytea FROM settled"
+            ))
+            .await?;
+        Ok(Self { client, reserve, settle, reserve_one, settle_one })
+    }
+
+    async fn one(&self) -> Result<(), Error> {
+        let seq = i64::try_from(KEYS.fetch_add(1, Ordering::Relaxed))?;
+        let (id, key) = (id(seq.unsigned_abs()), format!("{seq:016x}-{seq:016x}-00"));
+        let (rest, answer, due) = (&REST[..], &ANSWER[..], NOW + 60_000_000);
+        let reserved: [&(dyn ToSql + Sync); 8] =
+            [&seq, &id, &NOW, &due, &"tenant", &key, &"POST /payments", &rest];
+        let settled: [&(dyn ToSql + Sync); 6] = [&id, &NOW, &(NOW + 1), &due, &rest, &answer];
+        let (reserved, settled) = (
+            self.client.execute(&self.reserve_one, &reserved).await?,
+            self.client.execute(&self.settle_one, &settled).await?,
+        );
+        if (reserved, settled) == (1, 1) { Ok(()) } else { Err("a row was refused".into()) }
     }
 
     async fn reserve_and_settle(&self, rows: usize) -> Result<(), Error> {
+        if rows == 1 {
+            return self.one().await;
+        }
         let first = KEYS.fetch_add(rows as u64, Ordering::Relaxed);
         let numbers = first..first + rows as u64;
         let mut ids: Vec<(Vec<u8>, i64)> = numbers.map(|n| (id(n), i64::try_from(n).unwrap_or(0))).collect();

@@ -231,6 +231,13 @@ pub async fn removal_spares_what_lives<H: Harness>(harness: H) {
         let refused = Outcome::Refused { current: Some(Box::new(row.clone())) };
         assert_eq!(one(&store, remove(&row)).await, refused, "{state} until {moment:?} must stay");
     }
+    // Waiting work past its limit is settled, never removed.
+    let mut waiting = moved_to(&row, StateKind::Pending, LONG_AGO);
+    waiting.expires_at = Some(LONG_AGO);
+    applied(&store, &[swap(&row, &waiting)]).await;
+    row = waiting;
+    let refused = Outcome::Refused { current: Some(Box::new(row.clone())) };
+    assert_eq!(one(&store, remove(&row)).await, refused, "waiting work must stay");
     for state in [StateKind::Completed, StateKind::FailedRetryable, StateKind::Expired] {
         let next = moved_to(&row, state, LONG_AGO);
         applied(&store, &[swap(&row, &next)]).await;

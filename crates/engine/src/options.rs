@@ -52,7 +52,7 @@ impl Default for Options {
             cache_bytes: 64 << 20,
             cache_age_max: Duration::from_mins(10),
             queue_bytes: 64 << 20,
-            batch_max: 256,
+            batch_max: 512,
             linger: Duration::from_micros(300),
             store_timeout: Duration::from_secs(5),
             doubt_patience: Duration::from_millis(500),

@@ -33,6 +33,9 @@ use pace::Pace;
 /// What waits is measured in these.
 const UNIT_BYTES: usize = 1024;
 
+/// So many who wait are told by a task of the runtime, and fewer by the thread itself.
+const MANY: usize = 8;
+
 /// A commit failed; everybody in it hears the same.
 pub(crate) type Failed = Arc<StoreError>;
 
@@ -315,12 +318,17 @@ impl<S: Store> Thread<S> {
         self.batch_size.record(u32::try_from(writes.len()).unwrap_or(u32::MAX));
         self.shared.commits.fetch_add(1, Ordering::Relaxed);
         self.shared.writes.fetch_add(writes.len() as u64, Ordering::Relaxed);
+        let many = writes.len() >= MANY;
         match self.apply(&writes) {
             Ok(outcomes) => {
                 self.breaker.succeeded();
-                for ((outcome, waiting), write) in outcomes.into_iter().zip(waiting).zip(writes) {
-                    waiting.tell(outcome, write);
-                }
+                let tell = move || {
+                    for ((outcome, waiting), write) in outcomes.into_iter().zip(waiting).zip(writes) {
+                        waiting.tell(outcome, write);
+                    }
+                };
+                // From a thread of the runtime's own a task is woken without a call to the system; one message there is enough.
+                if many { drop(self.runtime.spawn(async move { tell() })) } else { tell() }
             }
             Err(error) => {
                 self.breaker.failed();
