@@ -8,6 +8,7 @@ use oncegate_core::time::Timestamp;
 use oncegate_store::clock::Clock;
 use oncegate_store::drive::read_one;
 use oncegate_store::memory::MemoryStore;
+use oncegate_store::shared_cache::Realm;
 use oncegate_store::signals::Signals;
 use oncegate_store::{
     Capability, Counts, Cursor, Due, Effect, Filter, Kind, Outcome, Page, Result, Scan, Store, StoreError,
@@ -151,6 +152,10 @@ impl Store for Broken {
     }
 
     fn signals(&self) -> Option<Arc<dyn Signals>> {
+        None
+    }
+
+    fn realm(&self) -> Option<Realm> {
         None
     }
 }

@@ -157,21 +157,22 @@ impl<S: Store> Engine<S> {
 impl<S: Store> Engine<S> {
     /// The answer that another node has kept, taken over into this node's cache under the same limits.
     async fn by_shared_cache(&self, route: &Route, asked: &Asked, look: Look) -> Option<Arrived<S>> {
-        let shared = self.0.options.shared_cache.as_ref()?;
+        let (shared, realm) = (self.0.options.shared_cache.as_ref()?, self.0.store.realm()?);
         let epoch = self.0.cache.epoch(asked.id, self.now());
         let kept = shared.get(asked.id).await?;
-        // Whatever it is, it is only asked for its answer if it is the record that was asked for.
-        let is_adopted = kept.record.id == asked.id && self.0.cache.adopt(kept, epoch, self.now());
+        // Whatever it is, it is only asked for its answer if it is the record that was asked for, and of this store.
+        let is_ours = kept.realm == realm && kept.record.id == asked.id;
+        let is_adopted = is_ours && self.0.cache.adopt(kept, epoch, self.now());
         if is_adopted { self.by_cache(route, asked, look) } else { None }
     }
 
     /// What the store has shown is kept here, and where other nodes find it.
     fn keep_shown(&self, row: &Record, epoch: Epoch) {
         let is_kept = self.0.cache.keep(row, epoch, self.now());
-        if let Some(shared) = &self.0.options.shared_cache
+        if let (Some(shared), Some(realm)) = (&self.0.options.shared_cache, self.0.store.realm())
             && is_kept
         {
-            shared.put(Kept { record: row.clone(), shown_at: epoch.asked_at() });
+            shared.put(Kept { realm, record: row.clone(), shown_at: epoch.asked_at() });
         }
     }
 }

@@ -90,33 +90,29 @@ impl Cache {
 
     /// Keeps a row that the store has shown or acknowledged, if it is one to keep; says whether it is.
     pub(crate) fn keep(&self, record: &Record, epoch: Epoch, now: Now) -> bool {
-        let is_kept = is_replayable(record, now);
-        if is_kept {
-            self.insert(Entry { record: record.clone(), shown_at: epoch.asked_at }, epoch);
-        }
-        is_kept
+        is_replayable(record, now)
+            && self.insert(Entry { record: record.clone(), shown_at: epoch.asked_at }, epoch)
     }
 
     /// Keeps what another node has kept, under the same limits: its age counts from when the store showed it there.
     pub(crate) fn adopt(&self, kept: Kept, epoch: Epoch, now: Now) -> bool {
-        let Kept { record, shown_at } = kept;
+        let Kept { record, shown_at, .. } = kept;
         // An entry from the future is as wrong as one from the past.
         let is_fit =
             self.is_young(shown_at, now) && shown_at <= now.at.plus(now.error) && is_replayable(&record, now);
-        if is_fit {
-            self.insert(Entry { record, shown_at }, epoch);
-        }
-        is_fit
+        is_fit && self.insert(Entry { record, shown_at }, epoch)
     }
 
-    fn insert(&self, entry: Entry, epoch: Epoch) {
+    fn insert(&self, entry: Entry, epoch: Epoch) -> bool {
         let id = entry.record.id;
         let entry = Arc::new(entry);
         let counter = self.counter(id);
         // Otherwise it was taken out meanwhile, and this may be what was.
-        if *counter == epoch.value {
+        let is_current = *counter == epoch.value;
+        if is_current {
             self.entries.insert(id, entry);
         }
+        is_current
     }
 
     /// The completed record with this id, if it is here and may be replayed now.

@@ -15,6 +15,8 @@ use crate::engine::Inner;
 
 /// So long signals are gathered before they are told together.
 const GATHERED: Duration = Duration::from_millis(5);
+/// After a failure, what must be told is told again after this.
+const AGAIN: Duration = Duration::from_millis(500);
 /// So many may wait to be told; past that the rest is left to polling.
 const WAITING_MAX: usize = 100_000;
 
@@ -42,7 +44,7 @@ impl Herald {
     pub(crate) fn tell(&self, signal: Signal) {
         let Some(waiting) = &self.waiting else { return };
         let mut signals = waiting.signals.lock().unwrap_or_else(PoisonError::into_inner);
-        if signals.len() < WAITING_MAX {
+        if signals.len() < WAITING_MAX || matches!(signal, Signal::Forgotten(_)) {
             signals.push(signal);
         }
         drop(signals);
@@ -76,7 +78,12 @@ async fn tell(waiting: Arc<Waiting>, channel: Arc<dyn Signals>) {
             continue;
         }
         if let Err(error) = channel.tell(&signals).await {
-            tracing::debug!(%error, signals = signals.len(), "other nodes were not told; they find out by themselves");
+            tracing::debug!(%error, signals = signals.len(), "other nodes were not told");
+            // Whoever waits looks by itself soon; an answer that was taken back would be replayed for much longer.
+            let again = signals.into_iter().filter(|signal| matches!(signal, Signal::Forgotten(_)));
+            waiting.signals.lock().unwrap_or_else(PoisonError::into_inner).extend(again);
+            tokio::time::sleep(AGAIN).await;
+            waiting.some.notify_one();
         }
     }
 }

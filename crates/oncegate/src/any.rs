@@ -7,6 +7,7 @@ use oncegate_core::record::Record;
 use oncegate_core::time::Timestamp;
 use oncegate_store::clock::Clock;
 use oncegate_store::memory::MemoryStore;
+use oncegate_store::shared_cache::Realm;
 use oncegate_store::signals::Signals;
 use oncegate_store::{Capability, Counts, Cursor, Due, Filter, Outcome, Page, Result, Scan, Store, Write};
 #[cfg(feature = "redis")]
@@ -100,5 +101,9 @@ impl Store for AnyStore {
 
     fn signals(&self) -> Option<Arc<dyn Signals>> {
         on_any!(self, store => store.signals())
+    }
+
+    fn realm(&self) -> Option<Realm> {
+        on_any!(self, store => store.realm())
     }
 }

@@ -33,7 +33,7 @@ use crate::keys::Keys;
 use crate::link::Connection;
 
 /// So many gets may wait; who comes beyond that asks the store.
-const QUESTIONS_WAITING_MAX: usize = 4_096;
+const QUESTIONS_WAITING_MAX: usize = 1_024;
 
 /// How to use a Redis as a cache.
 #[derive(Clone)]
@@ -69,8 +69,8 @@ impl RedisCacheOptions {
         self
     }
 
-    /// How long a trip to Redis may take, five milliseconds unless told; a get waits for two of them at most, its own and the one
-    /// before it.
+    /// How long a trip to Redis may take, five milliseconds unless told; a get waits for its own and, under
+    /// load, for up to eight before it.
     #[must_use]
     pub const fn limit(mut self, span: Duration) -> Self {
         self.limit = span;

@@ -14,6 +14,7 @@ use oncegate_core::identity::RecordId;
 use oncegate_core::record::Record;
 use oncegate_core::time::Timestamp;
 use oncegate_store::clock::Clock;
+use oncegate_store::shared_cache::Realm;
 use oncegate_store::signals::Signals;
 use oncegate_store::{
     Capability, Counts, Cursor, Due, Durability, Effect, Filter, Kind, Outcome, Page, Result, Scan, Sharing,
@@ -180,5 +181,9 @@ impl Store for RedisStore {
 
     fn signals(&self) -> Option<Arc<dyn Signals>> {
         Some(Arc::<RedisSignals>::clone(&self.signals))
+    }
+
+    fn realm(&self) -> Option<Realm> {
+        None
     }
 }

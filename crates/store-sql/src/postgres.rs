@@ -11,6 +11,7 @@ use oncegate_core::identity::RecordId;
 use oncegate_core::record::Record;
 use oncegate_core::time::Timestamp;
 use oncegate_store::clock::Clock;
+use oncegate_store::shared_cache::Realm;
 use oncegate_store::signals::Signals;
 use oncegate_store::{
     Capability, Counts, Cursor, Due, Durability, Effect, Filter, Outcome, Page, Result, Scan, Sharing, Store,
@@ -95,6 +96,7 @@ impl PostgresOptions {
         for warning in &warnings {
             tracing::warn!(%warning, "acknowledged keys may be lost");
         }
+        let realm = read_realm(&session, &settings.schema).await.map_err(failed)?;
         let is_pooled = session.pooling() == Pooling::Pooled;
         Ok(PostgresStore {
             statements: Statements::new(&settings.schema),
@@ -104,8 +106,16 @@ impl PostgresOptions {
             pages: Link::new(Arc::clone(&settings), SETUP_PAGES),
             signals: (!is_pooled).then(|| Arc::new(PgSignals::new(settings))),
             warnings,
+            realm,
         })
     }
+}
+
+async fn read_realm(session: &Session, schema: &Schema) -> std::result::Result<Realm, Failure> {
+    let rows = session.query_once(&format!("SELECT id FROM {}.realm", schema.quoted()), &[]).await?;
+    let bytes: &[u8] = rows.first().map_or(Ok(&[][..]), |row| row.try_get(0))?;
+    let bytes = bytes.try_into().map_err(|_| Failure::Words("the schema has lost its realm".to_owned()))?;
+    Ok(Realm::from_bytes(bytes))
 }
 
 /// A store in one schema of a PostgreSQL database. Connections are opened when they are needed, and again when they are lost.
@@ -121,6 +131,7 @@ pub struct PostgresStore {
     pages: Link,
     signals: Option<Arc<PgSignals>>,
     warnings: Vec<Warning>,
+    realm: Realm,
 }
 
 impl PostgresStore {
@@ -219,5 +230,9 @@ impl Store for PostgresStore {
 
     fn signals(&self) -> Option<Arc<dyn Signals>> {
         self.signals.as_ref().map(|signals| Arc::clone(signals) as Arc<dyn Signals>)
+    }
+
+    fn realm(&self) -> Option<Realm> {
+        Some(self.realm)
     }
 }

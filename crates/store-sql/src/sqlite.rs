@@ -15,6 +15,7 @@ use oncegate_core::identity::RecordId;
 use oncegate_core::record::Record;
 use oncegate_core::time::Timestamp;
 use oncegate_store::clock::Clock;
+use oncegate_store::shared_cache::Realm;
 use oncegate_store::signals::Signals;
 use oncegate_store::{
     Capability, Counts, Cursor, Due, Durability, Effect, Filter, Outcome, Page, Result, Scan, Sharing, Store,
@@ -153,6 +154,10 @@ impl Store for SqliteStore {
     }
 
     fn signals(&self) -> Option<Arc<dyn Signals>> {
+        None
+    }
+
+    fn realm(&self) -> Option<Realm> {
         None
     }
 }

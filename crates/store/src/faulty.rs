@@ -14,6 +14,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::clock::Clock;
 use crate::error::{Effect, Kind, StoreError};
 use crate::query::{Counts, Cursor, Due, Filter, Page, Scan};
+use crate::shared_cache::Realm;
 use crate::signals::Signals;
 use crate::write::{Outcome, Write};
 use crate::{Capability, Result, Store};
@@ -245,5 +246,9 @@ impl<S: Store> Store for Faulty<S> {
 
     fn signals(&self) -> Option<Arc<dyn Signals>> {
         self.inner.signals()
+    }
+
+    fn realm(&self) -> Option<Realm> {
+        self.inner.realm()
     }
 }

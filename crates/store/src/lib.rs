@@ -24,6 +24,7 @@ use oncegate_core::record::Record;
 use oncegate_core::time::Timestamp;
 
 use clock::Clock;
+use shared_cache::Realm;
 use signals::Signals;
 
 pub use error::{Effect, Kind, StoreError};
@@ -106,6 +107,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// A channel to the other nodes that share the rows, where there is one. It carries hints: waiters are right without it.
     fn signals(&self) -> Option<Arc<dyn Signals>>;
+
+    /// Which rows these are, where nodes may share a cache of them; `None`: they may not.
+    fn realm(&self) -> Option<Realm>;
 }
 
 /// What a store can do beyond the contract.

@@ -13,6 +13,7 @@ use oncegate_core::time::Timestamp;
 use crate::clock::Clock;
 use crate::error::{Effect, Kind, StoreError};
 use crate::query::{Counts, Cursor, Due, Filter, Page, Scan};
+use crate::shared_cache::Realm;
 use crate::signals::Signals;
 use crate::write::{Outcome, Write};
 use crate::{Capability, Durability, Result, Sharing, Store, Writing};
@@ -202,6 +203,10 @@ impl Store for MemoryStore {
     }
 
     fn signals(&self) -> Option<Arc<dyn Signals>> {
+        None
+    }
+
+    fn realm(&self) -> Option<Realm> {
         None
     }
 }

@@ -10,9 +10,29 @@ use oncegate_core::time::Timestamp;
 
 use crate::signals::Pending;
 
-/// A completed record, and when the store was asked for it, or before.
+/// Which rows a record is of: random, made with them. Two stores may share a cache; an answer of one is none of the other's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Realm([u8; 16]);
+
+impl Realm {
+    /// Wraps stored bytes.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+}
+
+/// A completed record, of which rows, and when the store was asked for it, or before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
+    /// Whose it is.
+    pub realm: Realm,
     /// The record.
     pub record: Record,
     /// By the store's clock.

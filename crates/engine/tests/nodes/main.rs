@@ -55,6 +55,7 @@ fn main() -> ExitCode {
         trial("a_completion_cut_in_its_commit_is_recorded_once", cuts::completion),
         trial("a_completion_cut_off_in_an_outage_is_recorded_after_it", cuts::completion_in_an_outage),
         trial("a_healthy_redis_serves_replays_without_the_store", shared_cache::healthy),
+        trial("two_stores_behind_one_redis_never_meet", shared_cache::two_stores),
         trial(
             "a_redis_killed_flushed_frozen_and_damaged_under_load_gives_no_wrong_answer",
             shared_cache::troubled,

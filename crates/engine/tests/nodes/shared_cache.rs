@@ -79,6 +79,43 @@ pub(crate) fn healthy() {
     println!("{KEYS} answers replayed from Redis with PostgreSQL stopped; a fresh key was refused");
 }
 
+/// Found by review: two stores behind one Redis, with the same tenant and key, replayed each other's answers.
+pub(crate) fn two_stores() {
+    let (redis, runtime) = (Redis::start(&[]), runtime());
+    let patient = Duration::from_secs(10);
+    let [first, other] = [(); 2].map(|()| own_schema(&shared::postgres_url()));
+    let [a, b, c] = [&first, &first, &other].map(|url| runtime.block_on(node(url, options(&redis, patient))));
+    let key = unique("both");
+    runtime.block_on(completed(granted(ask(&runtime, &a, &key)), "of the first"));
+    wait_until("it is in Redis", || {
+        assert_eq!(replayed(ask(&runtime, &b, &key)), "of the first");
+        redis.command(&["EXISTS", &entry(&key)]) == "1"
+    });
+    let hits = || {
+        redis
+            .command(&["INFO", "stats"])
+            .lines()
+            .find(|line| line.starts_with("keyspace_hits"))
+            .map(str::to_owned)
+    };
+    let before = hits();
+    let mut n = 0;
+    // Until the other store's node has in fact been shown the first one's answer.
+    wait_until("C's cache is connected", || {
+        n += 1;
+        let key = unique(&format!("warm-{n}"));
+        assert_eq!(redis.command(&["SET", &entry(&key), "x"]), "OK");
+        let held = granted(ask(&runtime, &c, &key));
+        runtime.block_on(completed(held, "up"));
+        hits() != before
+    });
+    let before = hits();
+    runtime.block_on(completed(granted(ask(&runtime, &c, &key)), "of the other"));
+    assert_ne!(hits(), before, "it was asked for, and found");
+    assert_eq!(replayed(ask(&runtime, &c, &key)), "of the other");
+    assert_eq!(replayed(ask(&runtime, &a, &key)), "of the first");
+}
+
 /// What has happened under load: each key's effects, and what was told of it.
 struct Ledger {
     effects: Mutex<HashMap<String, Vec<String>>>,

@@ -49,3 +49,7 @@ CREATE TABLE {schema}.note (
     last   bigint NOT NULL
 );
 CREATE INDEX note_due ON {schema}.note (due_at, no);
+
+-- Which rows these are: nodes that share a cache must not take answers of another schema, or of this one before it was made
+-- anew, for theirs.
+CREATE TABLE {schema}.realm AS SELECT uuid_send(gen_random_uuid()) AS id;
