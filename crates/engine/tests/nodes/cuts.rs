@@ -79,7 +79,7 @@ pub(crate) fn reserve() {
             let world = World::new(Duration::from_mins(1)).await;
             world.proxy.cut_at(b"COMMIT", 1, mode);
             let held = granted(world.arrive(&world.a, "k").await);
-            assert!(world.proxy.has_fired(), "{mode:?}: the cut was not in the reserve");
+            world.proxy.fired();
             assert_eq!(held.lease().attempt, 1, "{mode:?}");
             let seen = world.arrive(&world.b, "k").await;
             assert!(matches!(seen, Arrived::Busy { .. }), "{mode:?}: {seen:?}");
@@ -97,7 +97,7 @@ pub(crate) fn reserve_given_up() {
             world.proxy.cut_at(b"COMMIT", 1, mode);
             let told = world.a.arrive(&world.route, request(&world.route, "k")).await;
             assert!(told.is_err(), "{mode:?}: {told:?}");
-            assert!(world.proxy.has_fired());
+            world.proxy.fired();
             let took = world.until_free(if asks == "a" { &world.a } else { &world.b }, "k").await;
             println!("reserve, {mode:?}, told 503: the key works on {asks} after {took:?}");
             assert!(took < FREE_WITHIN, "{mode:?}, {asks}: {took:?}");
@@ -114,7 +114,7 @@ pub(crate) fn reserve_in_an_outage() {
             world.proxy.cut_off_at(b"COMMIT", 1, mode);
             let told = world.a.arrive(&world.route, request(&world.route, "k")).await;
             assert!(told.is_err(), "{mode:?}: {told:?}");
-            assert!(world.proxy.has_fired());
+            world.proxy.fired();
             assert!(world.a.stats().behind > 0, "{mode:?}: nobody cleans up");
             let seen = world.arrive(&world.b, "k").await;
             tokio::time::sleep(OUTAGE).await;
@@ -155,7 +155,7 @@ pub(crate) fn completion() {
             held.begin().unwrap();
             world.proxy.cut_at(b"COMMIT", 1, mode);
             let Settled::Done(row) = held.settle(complete("paid")).await else { panic!("{mode:?}") };
-            assert!(world.proxy.has_fired(), "{mode:?}: the cut was not in the completion");
+            world.proxy.fired();
             let kept = world.b.read(row.id).await.unwrap().unwrap();
             assert_eq!(kept, *row, "{mode:?}: the row is the one that was told");
             assert_eq!(kept.fence, fence, "{mode:?}");
@@ -175,7 +175,7 @@ pub(crate) fn completion_in_an_outage() {
             let patience = Duration::from_millis(300);
             let told = held.settle_within(complete("paid"), patience).await;
             assert!(told.is_err(), "{mode:?}: {told:?}");
-            assert!(world.proxy.has_fired());
+            world.proxy.fired();
             tokio::time::sleep(OUTAGE).await;
             match (mode, world.arrive(&world.b, "k").await) {
                 (Cut::BeforeSending, Arrived::Busy { .. }) => {}
