@@ -65,12 +65,18 @@ pub enum Failure {
     ConnectionRefused,
     /// The connection could not be made in time.
     ConnectTimeout,
+    /// No connection could be made, for another reason.
+    ConnectFailed,
     /// The upstream's name has no address.
     NameNotFound,
     /// The TLS handshake failed, so no request was sent.
     TlsHandshake,
     /// The queue before the upstream is full.
     QueueFull,
+    /// The connection was closed before it took the request, which came back whole.
+    Unsent,
+    /// The upstream refused the stream (HTTP/2), which by its standard says that it has not processed it.
+    StreamRefused,
     /// The lease ended before the first byte left.
     LeaseEnded,
     /// No answer in time.
@@ -96,9 +102,12 @@ impl Failure {
         match self {
             Self::ConnectionRefused
             | Self::ConnectTimeout
+            | Self::ConnectFailed
             | Self::NameNotFound
             | Self::TlsHandshake
             | Self::QueueFull
+            | Self::Unsent
+            | Self::StreamRefused
             | Self::LeaseEnded => true,
             Self::Timeout
             | Self::Reset
@@ -116,9 +125,12 @@ impl fmt::Display for Failure {
         f.write_str(match self {
             Self::ConnectionRefused => "the upstream refused the connection",
             Self::ConnectTimeout => "the upstream could not be reached in time",
+            Self::ConnectFailed => "no connection to the upstream could be made",
             Self::NameNotFound => "the upstream's name has no address",
             Self::TlsHandshake => "the TLS handshake with the upstream failed",
             Self::QueueFull => "the queue before the upstream is full",
+            Self::Unsent => "the connection to the upstream was closed before the request was sent",
+            Self::StreamRefused => "the upstream refused the request before it processed it",
             Self::LeaseEnded => "the lease ended before the first byte was sent",
             Self::Timeout => "the upstream did not answer in time",
             Self::Reset => "the connection to the upstream broke after the request was sent",
@@ -263,9 +275,12 @@ mod tests {
         let table = [
             (Failure::ConnectionRefused, 'r'),
             (Failure::ConnectTimeout, 'r'),
+            (Failure::ConnectFailed, 'r'),
             (Failure::NameNotFound, 'r'),
             (Failure::TlsHandshake, 'r'),
             (Failure::QueueFull, 'r'),
+            (Failure::Unsent, 'r'),
+            (Failure::StreamRefused, 'r'),
             (Failure::LeaseEnded, 'r'),
             (Failure::Timeout, 'd'),
             (Failure::Reset, 'd'),

@@ -57,6 +57,8 @@ pub struct Policy {
     /// How long the client whose attempt it was waits for its answer to be recorded before it is told that the outcome is
     /// unknown. Recording goes on.
     pub patience: Duration,
+    /// Which key an upstream is sent, where there is one.
+    pub forward_key: ForwardKey,
     /// The name of the header that marks a replay.
     pub replayed_header: &'static str,
     /// The largest request body.
@@ -266,6 +268,18 @@ pub enum OnUnavailable {
     Release,
     /// Some proxies answer 503 while the work goes on.
     Doubt,
+}
+
+/// Which key an upstream is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForwardKey {
+    /// The client's, as it came.
+    AsIs,
+    /// One that is made of scope, key and life: two tenants that chose the same key do not meet at an upstream that has one
+    /// space of keys for all.
+    Derived,
+    /// None.
+    None,
 }
 
 /// How an unknown outcome is asked about.

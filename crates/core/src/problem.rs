@@ -51,11 +51,17 @@ pub enum Code {
     Overloaded,
     /// Accepted work that nobody could run in time.
     NotStarted,
+    /// Not to be forwarded: a hop behind could read it differently.
+    RequestMalformed,
+    /// No operation of this caller.
+    OperationNotFound,
+    /// An unprotected request got no proper answer.
+    UpstreamFailed,
 }
 
 impl Code {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 19] = [
         Self::ScopeMissing,
         Self::KeyMissing,
         Self::KeyInvalid,
@@ -72,6 +78,9 @@ impl Code {
         Self::StoreUnavailable,
         Self::Overloaded,
         Self::NotStarted,
+        Self::RequestMalformed,
+        Self::OperationNotFound,
+        Self::UpstreamFailed,
     ];
 
     /// The name, as in `code` and at the end of `type`.
@@ -116,6 +125,9 @@ impl Code {
             }
             Self::Overloaded => ("overloaded", 503, "Too busy"),
             Self::NotStarted => ("not_started", 408, "Accepted, but not started in time"),
+            Self::RequestMalformed => ("request_malformed", 400, "The request could be read in two ways"),
+            Self::OperationNotFound => ("operation_not_found", 404, "No such operation of yours"),
+            Self::UpstreamFailed => ("upstream_failed", 502, "The service behind gave no proper answer"),
         }
     }
 }
@@ -186,6 +198,13 @@ impl Problem {
             problem = problem.with("answer_location", String::from_utf8_lossy(location).into());
         }
         problem
+    }
+
+    /// The same problem with another status.
+    #[must_use]
+    pub const fn with_status(mut self, status: u16) -> Self {
+        self.status = status;
+        self
     }
 
     /// Adds `Retry-After`.

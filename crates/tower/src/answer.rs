@@ -6,10 +6,14 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use http::header::{self, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
+use oncegate_core::classify::Failure;
+use oncegate_core::identity::RecordId;
+use oncegate_core::key::Key;
 use oncegate_core::policy::{Mismatch, MismatchStatus, Policy};
 use oncegate_core::problem::{self, Code, Problem};
 use oncegate_core::record::{Record, State};
 use oncegate_core::response::Answer;
+use oncegate_core::scope::{Address, Scope};
 use oncegate_core::time::Timestamp;
 use oncegate_engine::{Arrived, Unavailable};
 use oncegate_store::Store;
@@ -18,8 +22,35 @@ use crate::body::ResponseBody;
 use crate::execute::{Ended, Read};
 use crate::headers;
 
+/// Which operation an answer is about, and by which policy.
+pub(crate) struct About<'a> {
+    pub(crate) policy: &'a Policy,
+    /// Where callers look at their operations, if anywhere.
+    pub(crate) operations: Option<&'a str>,
+    pub(crate) operation: Which<'a>,
+}
+
+/// An operation, by its id, or by what that is made of: it is needed only for problems.
+pub(crate) enum Which<'a> {
+    Id(RecordId),
+    Of { scope: &'a Scope, key: &'a Key },
+}
+
+impl About<'_> {
+    /// A problem that a client may have to come back for says where to.
+    fn refusal<B>(&self, problem: Problem) -> Response<ResponseBody<B>> {
+        let Some(path) = self.operations else { return refusal(&problem) };
+        let id = match self.operation {
+            Which::Id(id) => id,
+            Which::Of { scope, key } => RecordId::of(&Address { scope: scope.clone(), key: key.clone() }),
+        };
+        let problem = problem.with("instance", format!("{path}{id}").into());
+        refusal(&problem.with("operation", id.to_string().into()))
+    }
+}
+
 /// The attempt's own answer.
-pub(crate) fn own<B>(ended: Ended<B>, row: &Record, policy: &Policy) -> Response<ResponseBody<B>> {
+pub(crate) fn own<B>(ended: Ended<B>, row: &Record, about: &About<'_>) -> Response<ResponseBody<B>> {
     match ended {
         Ended::Answered { head, body } => {
             let body = match body {
@@ -35,30 +66,35 @@ pub(crate) fn own<B>(ended: Ended<B>, row: &Record, policy: &Policy) -> Response
             response
         }
         Ended::Failed(failure) if failure.proves_nothing_sent() => {
+            let code = match failure {
+                Failure::QueueFull => Code::Overloaded,
+                _ => Code::UpstreamUnreachable,
+            };
             let words =
                 format!("{failure}. Nothing was executed. Send the same request with the same key again.");
-            refusal(&Problem::new(Code::UpstreamUnreachable, words).retry_after(policy.retry_in_progress))
+            refusal(&Problem::new(code, words).retry_after(about.policy.retry_in_progress))
         }
-        Ended::Failed(_) => unknown_first(policy),
+        Ended::Failed(_) => unknown_first(about),
     }
 }
 
 /// The row says otherwise than the attempt: the row stands.
-pub(crate) fn from_row<B>(row: Option<&Record>, policy: &Policy) -> Response<ResponseBody<B>> {
+pub(crate) fn from_row<B>(row: Option<&Record>, about: &About<'_>) -> Response<ResponseBody<B>> {
     match row.map(|row| (&row.state, row)) {
-        Some((State::Completed(answer), row)) => replay(answer, row.expires_at, policy),
-        Some((State::InProgress, _)) => refusal(&Problem::in_progress(policy.retry_in_progress)),
-        _ => unknown_first(policy),
+        Some((State::Completed(answer), row)) => replay(answer, row.expires_at, about.policy),
+        Some((State::InProgress, _)) => about.refusal(Problem::in_progress(about.policy.retry_in_progress)),
+        _ => unknown_first(about),
     }
 }
 
 /// Not recorded, or not known: what is not recorded is never sent.
-pub(crate) fn unknown_first<B>(policy: &Policy) -> Response<ResponseBody<B>> {
-    refusal(&Problem::outcome_unknown_first(policy.retry_unknown))
+pub(crate) fn unknown_first<B>(about: &About<'_>) -> Response<ResponseBody<B>> {
+    about.refusal(Problem::outcome_unknown_first(about.policy.retry_unknown))
 }
 
 /// What a request is told that may not run.
-pub(crate) fn told<S: Store, B>(arrived: Arrived<S>, policy: &Policy) -> Response<ResponseBody<B>> {
+pub(crate) fn told<S: Store, B>(arrived: Arrived<S>, about: &About<'_>) -> Response<ResponseBody<B>> {
+    let policy = about.policy;
     let problem = match arrived {
         Arrived::Replay { answer, expires_at } => return replay(&answer, expires_at, policy),
         Arrived::Busy { .. } | Arrived::Accepted(_) | Arrived::Execute(_) => {
@@ -71,7 +107,7 @@ pub(crate) fn told<S: Store, B>(arrived: Arrived<S>, policy: &Policy) -> Respons
         }),
         Arrived::Gone { status } => Problem::key_expired(status),
     };
-    refusal(&problem)
+    about.refusal(problem)
 }
 
 /// Fail closed.
@@ -143,6 +179,10 @@ pub(crate) fn refusal<B>(problem: &Problem) -> Response<ResponseBody<B>> {
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(problem::CONTENT_TYPE));
     if let Some(seconds) = problem.retry_after_s() {
         headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    if response.status() == StatusCode::UNAUTHORIZED {
+        // RFC 9110 wants a challenge with every 401; what is behind may take another scheme.
+        response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
     response
 }

@@ -6,6 +6,7 @@ use std::fmt;
 use oncegate_core::classify::Failure;
 use oncegate_core::identity::{Fence, RecordId, Token};
 use oncegate_core::key::Key;
+use oncegate_core::policy::ForwardKey;
 use oncegate_engine::SendPermit;
 
 /// The attempt that a protected request runs in; found in the request's extensions.
@@ -22,6 +23,8 @@ pub struct Attempt {
     pub fence: Fence,
     /// Which attempt of this life it is, from 1.
     pub number: u32,
+    /// Which key an upstream is to be sent.
+    pub forward_key: ForwardKey,
     /// Check it just before anything is sent to others.
     pub permit: SendPermit,
 }

@@ -78,6 +78,7 @@ fn request<S: Store, B>(held: &Held<S>, work: Work<B>) -> Request<RequestBody<B>
         life: lease.holder.life,
         fence: lease.holder.fence,
         number: lease.attempt,
+        forward_key: held.policy().forward_key,
         permit: held.permit(),
     });
     Request::from_parts(head, RequestBody::whole(body))

@@ -111,6 +111,13 @@ pub struct Named {
     policy: Policy,
 }
 
+impl Named {
+    /// A policy of one's own, under this name.
+    pub fn new(name: impl Into<Box<str>>, policy: Policy) -> Self {
+        Self { name: name.into(), policy }
+    }
+}
+
 impl From<Profile> for Named {
     fn from(profile: Profile) -> Self {
         Self { name: profile.name().into(), policy: profile.policy() }

@@ -16,6 +16,11 @@ use sha2::{Digest, Sha256};
 pub trait Tenant: Send + Sync + 'static {
     /// Who; `None`: nobody that we know, and the request is refused with 401.
     fn of<'r>(&self, request: &'r Parts) -> Option<Cow<'r, str>>;
+
+    /// What whoever was refused may do about it, in a sentence.
+    fn advice(&self, _refused: &Parts) -> Cow<'static, str> {
+        "Authenticate and try again".into()
+    }
 }
 
 impl<F> Tenant for F
@@ -100,11 +105,9 @@ pub(crate) fn of(tenant: &dyn Tenant, route: &Route, request: &Parts) -> Result<
     let words =
         "An idempotency key belongs to somebody, and this request does not say to whom, or not acceptably";
     let problem = |why: &str| {
-        Problem::new(
-            Code::ScopeMissing,
-            format!("{words} ({why}). Authenticate and try again. Nothing was executed."),
-        )
+        let advice = tenant.advice(request);
+        Problem::new(Code::ScopeMissing, format!("{words} ({why}). {advice}. Nothing was executed."))
     };
-    let tenant = tenant.of(request).ok_or_else(|| problem("no identity"))?;
-    route.scope(&tenant).map_err(|error| problem(&error.to_string()))
+    let name = tenant.of(request).ok_or_else(|| problem("no identity"))?;
+    route.scope(&name).map_err(|error| problem(&error.to_string()))
 }

@@ -8,12 +8,14 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body::Body;
+use oncegate_core::policy::Policy;
 use oncegate_core::problem::Problem;
 use oncegate_engine::{Arrived, Engine, Held, Route};
 use oncegate_store::Store;
 use tower_service::Service;
 use tracing::Instrument as _;
 
+use crate::answer::{About, Which};
 use crate::body::{BoxError, RequestBody, ResponseBody};
 use crate::execute::Work;
 use crate::route::Routes;
@@ -25,6 +27,7 @@ pub(crate) struct Shared<S> {
     pub(crate) engine: Engine<S>,
     pub(crate) routes: Routes,
     pub(crate) tenant: Box<dyn Tenant>,
+    pub(crate) operations: Option<Box<str>>,
 }
 
 /// A service whose protected requests take effect once.
@@ -122,24 +125,36 @@ where
     };
 
     let span = tracing::info_span!("idempotent", route = %route.operation(), key = key.prefix());
-    let arrived = match route.arrival(scope, key.clone(), fingerprint, None) {
+    let arrived = match route.arrival(scope.clone(), key.clone(), fingerprint, None) {
         Ok(arrival) => shared.engine.arrive_or_wait(&route, arrival).instrument(span.clone()).await,
         Err(unavailable) => Err(unavailable),
     };
     match arrived {
         Ok(Arrived::Execute(lease)) => {
-            let work = Work { head, body, key, of: PhantomData };
+            let work = Work { head, body, key: key.clone(), of: PhantomData };
             // A client that hangs up drops this future, not the task.
-            let attempt = tokio::spawn(attempt(lease, inner, work).instrument(span));
-            Ok(attempt.await.unwrap_or_else(|_| answer::unknown_first(policy)))
+            let attempt = tokio::spawn(
+                attempt(Arc::clone(&shared), route.clone(), lease, inner, work).instrument(span),
+            );
+            let about = about(&shared, policy, Which::Of { scope: &scope, key: &key });
+            Ok(attempt.await.unwrap_or_else(|_| answer::unknown_first(&about)))
         }
-        Ok(arrived) => Ok(answer::told(arrived, policy)),
+        Ok(arrived) => {
+            let about = about(&shared, policy, Which::Of { scope: &scope, key: &key });
+            Ok(answer::told(arrived, &about))
+        }
         Err(unavailable) => Ok(answer::unavailable(&unavailable, policy)),
     }
 }
 
 /// Run, classify, settle, answer.
-async fn attempt<S, V, B, A>(mut held: Box<Held<S>>, inner: V, work: Work<B>) -> Response<ResponseBody<A>>
+async fn attempt<S, V, B, A>(
+    shared: Arc<Shared<S>>,
+    route: Route,
+    mut held: Box<Held<S>>,
+    inner: V,
+    work: Work<B>,
+) -> Response<ResponseBody<A>>
 where
     S: Store,
     V: Service<Request<RequestBody<B>>, Response = Response<A>>,
@@ -149,7 +164,12 @@ where
 {
     let mut ended = execute::run(&mut held, inner, work).await;
     let settlement = classify::of(held.policy(), &mut ended);
-    settle::and_answer(held, settlement, ended).await
+    let about = about(&shared, route.policy(), Which::Id(held.id()));
+    settle::and_answer(held, settlement, ended, &about).await
+}
+
+fn about<'a, S>(shared: &'a Shared<S>, policy: &'a Policy, operation: Which<'a>) -> About<'a> {
+    About { policy, operations: shared.operations.as_deref(), operation }
 }
 
 /// A refusal before the body was read.

@@ -4,7 +4,7 @@ use http::Response;
 use oncegate_engine::{Held, Settled, Settlement, StillSettling};
 use oncegate_store::Store;
 
-use crate::answer;
+use crate::answer::{self, About};
 use crate::body::ResponseBody;
 use crate::execute::Ended;
 
@@ -13,11 +13,11 @@ pub(crate) async fn and_answer<S: Store, B>(
     held: Box<Held<S>>,
     settlement: Settlement,
     ended: Ended<B>,
+    about: &About<'_>,
 ) -> Response<ResponseBody<B>> {
-    let policy = held.policy().clone();
-    match held.settle_within(settlement, policy.patience).await {
-        Ok(Settled::Done(row)) => answer::own(ended, &row, &policy),
-        Ok(Settled::Fenced(row)) => answer::from_row(row.as_deref(), &policy),
-        Err(StillSettling) => answer::unknown_first(&policy),
+    match held.settle_within(settlement, about.policy.patience).await {
+        Ok(Settled::Done(row)) => answer::own(ended, &row, about),
+        Ok(Settled::Fenced(row)) => answer::from_row(row.as_deref(), about),
+        Err(StillSettling) => answer::unknown_first(about),
     }
 }

@@ -4,9 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::{
-    AfterDoubt, DAY, EmptyKey, GONE_FOR_30_DAYS, HOUR, KeyForm, KeyPolicy, KeySyntax, MINUTE, Mismatch,
-    MismatchStatus, OnServerError, OnUnavailable, Policy, Reconcile, SECOND, ScopeWidth, StoredStatuses,
-    WhileInProgress,
+    AfterDoubt, DAY, EmptyKey, ForwardKey, GONE_FOR_30_DAYS, HOUR, KeyForm, KeyPolicy, KeySyntax, MINUTE,
+    Mismatch, MismatchStatus, OnServerError, OnUnavailable, Policy, Reconcile, SECOND, ScopeWidth,
+    StoredStatuses, WhileInProgress,
 };
 use crate::fingerprint::Mode;
 use crate::record::{AfterRetention, CrashPolicy, Execution, RetentionFrom};
@@ -136,6 +136,7 @@ fn ietf() -> Policy {
         horizon: None,
         wait_limit: 10 * SECOND,
         patience: 10 * SECOND,
+        forward_key: ForwardKey::AsIs,
         replayed_header: "idempotency-replayed",
         body_bytes_max: 1 << 20,
         answer_bytes_max: 1 << 20,

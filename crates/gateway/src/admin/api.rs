@@ -1,0 +1,167 @@
+//! `/api/v1`: the records.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use axum::Json;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use oncegate_core::identity::RecordId;
+use oncegate_core::record::StateKind;
+use oncegate_core::time::Timestamp;
+use oncegate_store::{Cursor, Filter, Store as _, StoreError};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::Admin;
+use crate::record::{self, Bodies};
+
+/// A page, if nobody says how long.
+const PAGE: usize = 50;
+/// The longest page.
+const PAGE_MAX: usize = 500;
+/// How long a question may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What a list may be narrowed by.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Asked {
+    state: Option<String>,
+    parked: Option<bool>,
+    scope: Option<String>,
+    key: Option<String>,
+    operation: Option<String>,
+    created_from: Option<String>,
+    created_before: Option<String>,
+    limit: Option<usize>,
+    after: Option<String>,
+}
+
+/// `GET /api/v1/records`
+pub(super) async fn list(
+    State(admin): State<Admin>,
+    asked: Result<Query<Asked>, QueryRejection>,
+) -> Result<Response, Response> {
+    let Query(asked) = asked.map_err(|error| {
+        let expected = "expected any of state, parked, scope, key, operation, created_from, created_before, limit, after";
+        bad(&format!("{}; {expected}.", error.body_text()))
+    })?;
+    let filter = filter(&asked).map_err(|words| bad(&words))?;
+    let limit = asked.limit.unwrap_or(PAGE);
+    if !(1..=PAGE_MAX).contains(&limit) {
+        return Err(bad(&format!("limit is a number from 1 to {PAGE_MAX}.")));
+    }
+    let after = asked.after.map(Cursor::new);
+    let page = within(admin.0.engine.store().browse(&filter, after.as_ref(), limit)).await?;
+    let now = admin.0.engine.now();
+    let records: Vec<_> =
+        page.records.iter().map(|row| record::for_operator(row, now, Bodies::Counted)).collect();
+    let next = page.next.as_ref().map(Cursor::as_str);
+    Ok(Json(json!({ "records": records, "unreadable": page.unreadable, "next": next })).into_response())
+}
+
+/// What `GET /api/v1/records/{id}` may be asked.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct AskedOne {
+    body: bool,
+}
+
+/// `GET /api/v1/records/{id}`
+pub(super) async fn show(
+    State(admin): State<Admin>,
+    Path(id): Path<String>,
+    asked: Result<Query<AskedOne>, QueryRejection>,
+) -> Result<Response, Response> {
+    let Query(asked) =
+        asked.map_err(|error| bad(&format!("{}; expected body=true or nothing.", error.body_text())))?;
+    let id: RecordId = id.parse().map_err(|_| {
+        bad(&format!("{id:?} is not a record's id: those are op_ and 26 letters and digits."))
+    })?;
+    let row = within(async {
+        let rows = admin.0.engine.store().read(&[id]).await?;
+        rows.into_iter().next().transpose().map(Option::flatten)
+    });
+    let Some(row) = row.await? else {
+        let words = format!(
+            "There is no record {id}: it was never made, or it is past its retention and was removed."
+        );
+        return Err(problem(StatusCode::NOT_FOUND, "No such record", &words));
+    };
+    let bodies = if asked.body { Bodies::Shown } else { Bodies::Counted };
+    Ok(Json(record::for_operator(&row, admin.0.engine.now(), bodies)).into_response())
+}
+
+/// `GET /api/v1/counts`
+pub(super) async fn counts(State(admin): State<Admin>) -> Result<Response, Response> {
+    let counts = within(admin.0.engine.store().counts()).await?;
+    Ok(Json(json!({
+        "pending": counts.pending,
+        "in_progress": counts.in_progress,
+        "completed": counts.completed,
+        "failed_retryable": counts.failed_retryable,
+        "unknown": counts.unknown,
+        "parked": counts.parked,
+        "expired": counts.expired,
+    }))
+    .into_response())
+}
+
+/// Any other path.
+pub(super) async fn nothing_here() -> Response {
+    let words = "See /healthz, /readyz, /metrics and /api/v1/openapi.json.";
+    problem(StatusCode::NOT_FOUND, "Nothing here", words)
+}
+
+fn filter(asked: &Asked) -> Result<Filter, String> {
+    let state = asked.state.as_deref().map(|name| {
+        let found = StateKind::ALL.into_iter().find(|state| state.name() == name);
+        found.ok_or_else(|| {
+            let names: Vec<_> = StateKind::ALL.iter().map(|state| state.name()).collect();
+            format!("There is no state {name:?}; the states are {}.", names.join(", "))
+        })
+    });
+    Ok(Filter {
+        state: state.transpose()?,
+        parked: asked.parked,
+        scope: asked.scope.clone(),
+        key: asked.key.clone(),
+        operation: asked.operation.clone(),
+        created_from: asked.created_from.as_deref().map(moment).transpose()?,
+        created_before: asked.created_before.as_deref().map(moment).transpose()?,
+    })
+}
+
+fn moment(text: &str) -> Result<Timestamp, String> {
+    let parsed = humantime::parse_rfc3339_weak(text).ok().and_then(|time| {
+        let since = time.duration_since(UNIX_EPOCH).ok()?;
+        i64::try_from(since.as_micros()).ok()
+    });
+    parsed
+        .map(Timestamp::from_micros)
+        .ok_or_else(|| format!("{text:?} is not a moment; expected the like of 2026-11-16T09:30:00Z."))
+}
+
+async fn within<T>(asking: impl Future<Output = Result<T, StoreError>>) -> Result<T, Response> {
+    let down = |why: &str| {
+        let words = format!("The store did not answer ({why}). Records are as they were. Ask again.");
+        problem(StatusCode::SERVICE_UNAVAILABLE, "The store is not available", &words)
+    };
+    match tokio::time::timeout(PATIENCE, asking).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => Err(down(&error.to_string())),
+        Err(_) => Err(down("in time")),
+    }
+}
+
+fn bad(words: &str) -> Response {
+    problem(StatusCode::BAD_REQUEST, "The question cannot be read", words)
+}
+
+/// A problem of the admin interface; these have no page of their own.
+pub(super) fn problem(status: StatusCode, title: &str, words: &str) -> Response {
+    let body = json!({ "type": "about:blank", "title": title, "status": status.as_u16(), "detail": words });
+    (status, [(header::CONTENT_TYPE, "application/problem+json")], body.to_string()).into_response()
+}

@@ -1,0 +1,166 @@
+//! The configuration: as typed (`file`), then checked. What is checked can be used as it stands.
+//!
+//! Flags override environment variables, which override the file; the command line gives the first two as [`Given`].
+
+mod check;
+mod error;
+mod file;
+mod rules;
+mod scope;
+mod show;
+mod word;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use oncegate_tower::Routes;
+
+pub use error::ConfigError;
+pub use file::{HostHeader, Http};
+pub use rules::Rule;
+pub use scope::ScopeRule;
+pub use word::Secret;
+
+use file::File;
+
+/// What the command line and the environment say; it stands before the file.
+#[derive(Clone, Debug, Default)]
+pub struct Given {
+    /// Where requests go.
+    pub upstream: Option<String>,
+    /// Where clients come.
+    pub listen: Option<String>,
+    /// Where operators come.
+    pub admin: Option<String>,
+    /// What operators must show.
+    pub admin_token: Option<Secret>,
+    /// Where records are kept.
+    pub store: Option<Secret>,
+    /// What holds where no route matches.
+    pub profile: Option<String>,
+}
+
+/// Everything that a gateway is told.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The public listener.
+    pub listen: Listen,
+    /// The admin listener.
+    pub admin: Admin,
+    /// What is behind.
+    pub upstream: Upstream,
+    /// Where records are kept.
+    pub store: Store,
+    /// Whose key it is.
+    pub scope: ScopeRule,
+    /// How much at once.
+    pub limits: Limits,
+    /// How long a shutdown waits for what is in flight.
+    pub drain: Duration,
+    /// Routes, in the order of the file.
+    pub routes: Vec<Rule>,
+    /// What holds where no route matches.
+    pub otherwise: Rule,
+    /// What is allowed and hardly meant.
+    pub warnings: Vec<String>,
+}
+
+/// The public listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listen {
+    /// Where.
+    pub address: SocketAddr,
+    /// A certificate chain and its key, as PEM files.
+    pub tls: Option<(PathBuf, PathBuf)>,
+    /// The largest head of a request.
+    pub header_bytes_max: usize,
+    /// How long a head may take to come.
+    pub header_timeout: Duration,
+    /// The most connections at once; more wait to be accepted.
+    pub connections_max: usize,
+}
+
+/// The admin listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admin {
+    /// Where.
+    pub address: SocketAddr,
+    /// What operators must show; without one the address is this machine's own.
+    pub token: Option<Secret>,
+}
+
+/// What is behind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upstream {
+    /// `http` or `https`.
+    pub is_tls: bool,
+    /// Host, and port if it is not the scheme's.
+    pub authority: http::uri::Authority,
+    /// What is put before each path; no slash at its end.
+    pub base_path: String,
+    /// How long a connection may take, with its handshake.
+    pub connect_timeout: Duration,
+    /// How long the head of an answer may take, and then each piece of its body.
+    pub timeout: Duration,
+    /// Which version of HTTP.
+    pub http: Http,
+    /// Which `Host`.
+    pub host: HostHeader,
+    /// The most idle connections.
+    pub idle_max: usize,
+    /// How long a connection may be idle.
+    pub idle_timeout: Duration,
+    /// Certificates that are trusted instead of the system's.
+    pub tls_ca: Option<PathBuf>,
+}
+
+/// Where records are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Store {
+    /// Its URL.
+    pub url: Secret,
+    /// What the cache of completed records may hold.
+    pub cache_bytes: u64,
+    /// A Redis that nodes share in front of it.
+    pub shared_cache: Option<Secret>,
+}
+
+/// How much at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Requests at the upstream.
+    pub executions_max: usize,
+    /// Requests that wait for their turn.
+    pub queue_max: usize,
+    /// How long they wait.
+    pub queue_timeout: Duration,
+}
+
+impl Config {
+    /// Reads a file, if there is one, and what stands before it.
+    pub fn load(path: Option<&Path>, given: &Given) -> Result<Self, ConfigError> {
+        let text = match path {
+            Some(path) => {
+                std::fs::read_to_string(path).map_err(|error| ConfigError::unreadable(path, &error))?
+            }
+            None => String::new(),
+        };
+        Self::parse(path, &text, given)
+    }
+
+    /// The same of a text; `path` is what errors call it, and relative paths in it are relative to its folder.
+    pub fn parse(path: Option<&Path>, text: &str, given: &Given) -> Result<Self, ConfigError> {
+        let file: File = toml::from_str(text).map_err(|error| ConfigError::of_toml(path, text, &error))?;
+        check::check(&file, given, &check::Source { path, text })
+    }
+
+    /// The routes, for the layer.
+    pub fn layer_routes(&self) -> Result<Routes, oncegate_tower::RouteError> {
+        let mut routes = Routes::none().otherwise(self.otherwise.named())?;
+        for rule in &self.routes {
+            routes = routes.route(&rule.pattern, rule.named())?;
+        }
+        Ok(routes)
+    }
+}

@@ -1,0 +1,323 @@
+//! From what was typed to what can be used.
+
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use http::Uri;
+use oncegate_core::policy::Profile;
+use toml::Spanned;
+
+use super::error::ConfigError;
+use super::file::{Anonymous, File, HostHeader, Http, ScopeFrom};
+use super::rules::{self, Rule};
+use super::scope::{From, ScopeRule};
+use super::word::{Secret, Size};
+use super::{Admin, Config, Given, Limits, Listen, Store, Upstream};
+
+/// What is being checked.
+pub(super) struct Source<'a> {
+    pub(super) path: Option<&'a Path>,
+    pub(super) text: &'a str,
+}
+
+impl Source<'_> {
+    pub(super) fn error(&self, span: &Range<usize>, message: impl Into<String>) -> ConfigError {
+        ConfigError::at(self.path, self.text, span, message)
+    }
+
+    /// Paths in the file are relative to its folder.
+    fn file(&self, path: &Path) -> PathBuf {
+        match self.path.and_then(Path::parent) {
+            Some(folder) => folder.join(path),
+            None => path.to_owned(),
+        }
+    }
+}
+
+pub(super) fn check(file: &File, given: &Given, source: &Source<'_>) -> Result<Config, ConfigError> {
+    let profile = given.profile.as_deref().map(str::parse::<Profile>).transpose();
+    let profile = profile.map_err(|error| ConfigError::of("--profile", error.to_string()))?;
+    let otherwise = rules::otherwise(&file.defaults, profile, source)?;
+    let mut routes: Vec<Rule> = Vec::with_capacity(file.route.len());
+    let mut layer = oncegate_tower::Routes::none();
+    for typed in &file.route {
+        let rule = rules::route(typed, &otherwise, source)?;
+        let span = typed.pattern.as_ref().map_or(0..0, Spanned::span);
+        // Twice the same, or two that could both match: said at the second.
+        layer = layer
+            .route(&rule.pattern, rule.named())
+            .map_err(|error| source.error(&span, error.to_string()))?;
+        routes.push(rule);
+    }
+    let mut config = Config {
+        listen: listen(file, given, source)?,
+        admin: admin(file, given, source)?,
+        upstream: upstream(file, given, source)?,
+        store: store(file, given),
+        scope: scope(file, source)?,
+        limits: limits(file, source)?,
+        drain: file.shutdown.drain.map_or(Duration::from_secs(30), |span| span.0),
+        routes,
+        otherwise,
+        warnings: Vec::new(),
+    };
+    config.warnings = warnings(&config);
+    Ok(config)
+}
+
+fn listen(file: &File, given: &Given, source: &Source<'_>) -> Result<Listen, ConfigError> {
+    let typed = &file.listen;
+    let address =
+        address(("--listen", given.listen.as_deref()), typed.address.as_ref(), "127.0.0.1:8080", source)?;
+    let tls = match (&typed.tls_certificate, &typed.tls_key) {
+        (Some(certificate), Some(key)) => {
+            Some((source.file(certificate.get_ref()), source.file(key.get_ref())))
+        }
+        (None, None) => None,
+        (Some(one), None) | (None, Some(one)) => {
+            return Err(source.error(&one.span(), "`tls_certificate` and `tls_key` go together"));
+        }
+    };
+    let header_bytes_max = match &typed.header_bytes_max {
+        None => 64 << 10,
+        Some(size) => match usize::try_from(size.get_ref().0) {
+            // hyper's own lower bound.
+            Ok(bytes) if (8192..=16 << 20).contains(&bytes) => bytes,
+            _ => return Err(source.error(&size.span(), "expected 8 KiB to 16 MiB")),
+        },
+    };
+    Ok(Listen {
+        address,
+        tls,
+        header_bytes_max,
+        header_timeout: typed.header_timeout.map_or(Duration::from_secs(30), |span| span.0),
+        connections_max: positive(typed.connections_max.as_ref(), 10_000, source)?,
+    })
+}
+
+fn admin(file: &File, given: &Given, source: &Source<'_>) -> Result<Admin, ConfigError> {
+    let typed = &file.admin;
+    let address =
+        address(("--admin", given.admin.as_deref()), typed.address.as_ref(), "127.0.0.1:9090", source)?;
+    let token = match (&given.admin_token, &typed.token, &typed.token_file) {
+        (Some(token), ..) => Some((token.clone(), 0..0)),
+        (None, Some(_), Some(file)) => {
+            return Err(source
+                .error(&file.span(), "`token` and `token_file` are two answers to one question; keep one"));
+        }
+        (None, Some(token), None) => Some((token.get_ref().clone(), token.span())),
+        (None, None, Some(path)) => {
+            let full = source.file(path.get_ref());
+            let text = std::fs::read_to_string(&full).map_err(|error| {
+                source.error(&path.span(), format!("{} could not be read: {error}", full.display()))
+            })?;
+            Some((Secret::new(text.trim()), path.span()))
+        }
+        (None, None, None) => None,
+    };
+    if let Some((token, span)) = &token
+        && token.expose().len() < 16
+    {
+        let message = "the admin token has fewer than 16 characters, which can be guessed; `openssl rand -hex 32` makes a good one";
+        return Err(if given.admin_token.is_some() {
+            ConfigError::of("ONCEGATE_ADMIN_TOKEN", message)
+        } else {
+            source.error(span, message)
+        });
+    }
+    if token.is_none() && !address.ip().is_loopback() {
+        let message = format!(
+            "the admin listener would show every record to whoever reaches {address}; set `admin.token_file`, or bind it to 127.0.0.1"
+        );
+        return Err(match (&given.admin, &typed.address) {
+            (None, Some(typed)) => source.error(&typed.span(), message),
+            _ => ConfigError::of("--admin", message),
+        });
+    }
+    Ok(Admin { address, token: token.map(|(token, _)| token) })
+}
+
+fn upstream(file: &File, given: &Given, source: &Source<'_>) -> Result<Upstream, ConfigError> {
+    let typed = &file.upstream;
+    let wrong = |message: String| match (&given.upstream, &typed.url) {
+        (None, Some(url)) => source.error(&url.span(), message),
+        _ => ConfigError::of("--upstream", message),
+    };
+    let Some(url) = given.upstream.as_deref().or(typed.url.as_ref().map(|url| url.get_ref().as_str())) else {
+        return Err(ConfigError::of(
+            "upstream",
+            "there is nothing to put the gateway in front of; say --upstream http://127.0.0.1:3000, or url = \"…\" under [upstream]",
+        ));
+    };
+    let expected = "expected the like of http://127.0.0.1:3000 or https://api.internal/v1";
+    let uri: Uri =
+        url.parse().map_err(|error| wrong(format!("{url:?} is not a URL ({error}); {expected}")))?;
+    let is_tls = match uri.scheme_str() {
+        Some("http") => false,
+        Some("https") => true,
+        _ => return Err(wrong(format!("{url:?} is neither http:// nor https://; {expected}"))),
+    };
+    let Some(authority) = uri.authority().filter(|authority| !authority.host().is_empty()) else {
+        return Err(wrong(format!("{url:?} has no host; {expected}")));
+    };
+    if authority.as_str().contains('@') {
+        return Err(wrong("a user in the upstream's URL is not sent anywhere; drop it".to_owned()));
+    }
+    if uri.query().is_some() {
+        return Err(wrong(format!("{url:?} has a query, which would be put into every request; drop it")));
+    }
+    let span_of = |span: &Option<Spanned<super::word::Span>>, default: Duration| match span {
+        Some(span) if span.get_ref().0.is_zero() => {
+            Err(source.error(&span.span(), "must be longer than nothing"))
+        }
+        Some(span) => Ok(span.get_ref().0),
+        None => Ok(default),
+    };
+    Ok(Upstream {
+        is_tls,
+        authority: authority.clone(),
+        base_path: uri.path().trim_end_matches('/').to_owned(),
+        connect_timeout: span_of(&typed.connect_timeout, Duration::from_secs(5))?,
+        timeout: span_of(&typed.timeout, Duration::from_mins(1))?,
+        http: typed.http.map_or(Http::Auto, |word| word.0),
+        host: typed.host.map_or(HostHeader::Upstream, |word| word.0),
+        idle_max: typed.idle_max.unwrap_or(256),
+        idle_timeout: typed.idle_timeout.map_or(Duration::from_secs(4), |span| span.0),
+        tls_ca: typed.tls_ca.as_ref().map(|path| source.file(path.get_ref())),
+    })
+}
+
+fn store(file: &File, given: &Given) -> Store {
+    let typed = &file.store;
+    let url = given.store.clone().or_else(|| typed.url.as_ref().map(|url| url.get_ref().clone()));
+    Store {
+        url: url.unwrap_or_else(|| Secret::new("sqlite://oncegate.db")),
+        cache_bytes: typed.cache_bytes.unwrap_or(Size(64 << 20)).0,
+        shared_cache: typed.shared_cache.as_ref().map(|url| url.get_ref().clone()),
+    }
+}
+
+fn scope(file: &File, source: &Source<'_>) -> Result<ScopeRule, ConfigError> {
+    let typed = &file.scope;
+    let from = match typed.from.as_ref().map(|from| from.get_ref().0) {
+        None | Some(ScopeFrom::Authorization) => {
+            if let Some(span) =
+                typed.header.as_ref().map(Spanned::span).or(typed.trusted_peers.as_ref().map(Spanned::span))
+            {
+                return Err(source.error(&span, "has an effect only with scope.from = \"header\""));
+            }
+            From::Authorization
+        }
+        Some(ScopeFrom::Header) => {
+            let span = typed.from.as_ref().map_or(0..0, Spanned::span);
+            let Some(header) = &typed.header else {
+                return Err(source.error(&span, "which header? Say header = \"x-tenant\" beside it"));
+            };
+            let name = header.get_ref().to_ascii_lowercase().parse();
+            let name = name.map_err(|_| source.error(&header.span(), "is not the name of a header"))?;
+            let peers = typed.trusted_peers.as_ref().filter(|peers| !peers.get_ref().is_empty());
+            let Some(peers) = peers else {
+                return Err(source.error(
+                    &span,
+                    "a header that anybody may set is no identity: say from whom it is believed, trusted_peers = [\"10.0.0.0/8\"]",
+                ));
+            };
+            From::Header { name, peers: peers.get_ref().iter().map(|peer| peer.0).collect() }
+        }
+    };
+    let shares_anonymous = typed.anonymous.is_some_and(|word| word.0 == Anonymous::Share);
+    Ok(ScopeRule { from, shares_anonymous })
+}
+
+fn limits(file: &File, source: &Source<'_>) -> Result<Limits, ConfigError> {
+    let typed = &file.limits;
+    Ok(Limits {
+        executions_max: positive(typed.executions_max.as_ref(), 1024, source)?,
+        queue_max: typed.queue_max.as_ref().map_or(1024, |max| *max.get_ref()),
+        queue_timeout: typed.queue_timeout.map_or(Duration::from_secs(5), |span| span.0),
+    })
+}
+
+fn positive(
+    given: Option<&Spanned<usize>>,
+    default: usize,
+    source: &Source<'_>,
+) -> Result<usize, ConfigError> {
+    // What a semaphore can count to.
+    const MOST: usize = 1 << 24;
+    match given {
+        None => Ok(default),
+        Some(number) if (1..=MOST).contains(number.get_ref()) => Ok(*number.get_ref()),
+        Some(number) => Err(source.error(&number.span(), format!("expected a number from 1 to {MOST}"))),
+    }
+}
+
+fn address(
+    (flag, given): (&str, Option<&str>),
+    typed: Option<&Spanned<String>>,
+    default: &str,
+    source: &Source<'_>,
+) -> Result<SocketAddr, ConfigError> {
+    let text = given.or(typed.map(|typed| typed.get_ref().as_str())).unwrap_or(default);
+    // A name is looked up; most are addresses.
+    let found = text.parse().ok().or_else(|| text.to_socket_addrs().ok()?.next());
+    found.ok_or_else(|| {
+        let message = format!(
+            "{text:?} is not an address to listen on; expected the like of 127.0.0.1:8080 or [::]:8080"
+        );
+        match (given, typed) {
+            (None, Some(typed)) => source.error(&typed.span(), message),
+            _ => ConfigError::of(flag, message),
+        }
+    })
+}
+
+fn warnings(config: &Config) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if config.otherwise.is_off() && config.routes.iter().all(Rule::is_off) {
+        warnings.push("nothing is protected: the profile is \"off\" and no route says otherwise".to_owned());
+    }
+    if config.scope.from == From::Authorization {
+        warnings.push(
+            "scope.from = \"authorization\": a client whose token is renewed between two retries becomes another tenant, and its retry \
+             runs again; if yours are short-lived, take the tenant from a trusted header"
+                .to_owned(),
+        );
+    }
+    if config.scope.shares_anonymous {
+        warnings.push(
+            "scope.anonymous = \"share\": all callers without credentials see each other's answers if they choose the same key".to_owned(),
+        );
+    }
+    for rule in std::iter::once(&config.otherwise).chain(&config.routes).filter(|rule| !rule.is_off()) {
+        let policy = &rule.policy;
+        let window = rule.client_retry.saturating_add(rule.reconcile_window());
+        let shown = |span| humantime::format_duration(span).to_string();
+        if policy.retention < Duration::from_hours(1) {
+            warnings.push(format!(
+                "{}: retention {} is under an hour: a client that comes back later runs its request again",
+                rule.pattern,
+                shown(policy.retention)
+            ));
+        } else if policy.retention < window {
+            warnings.push(format!(
+                "{}: retention {} is shorter than clients retry ({}) and outcomes are asked about ({}): a late retry runs again",
+                rule.pattern,
+                shown(policy.retention),
+                shown(rule.client_retry),
+                shown(rule.reconcile_window())
+            ));
+        }
+        if policy.attempt_deadline < config.upstream.timeout {
+            warnings.push(format!(
+                "{}: an attempt's deadline ({}) comes before the upstream's timeout ({}): the lease ends while the request runs",
+                rule.pattern,
+                shown(policy.attempt_deadline),
+                shown(config.upstream.timeout)
+            ));
+        }
+    }
+    warnings
+}

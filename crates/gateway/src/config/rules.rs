@@ -1,0 +1,264 @@
+//! A profile, and what is otherwise than it says: one policy.
+
+use std::time::Duration;
+
+use oncegate_core::policy::{KeyForm, KeyPattern, Policy, Profile};
+use oncegate_core::record::{AfterRetention, GoneStatus};
+use oncegate_tower::{Named, Routes};
+use toml::Spanned;
+
+use super::check::Source;
+use super::error::ConfigError;
+use super::file::{After, Rules};
+
+/// How one kind of request is treated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rule {
+    /// Method and path; `*` where no route matches.
+    pub pattern: String,
+    /// The profile that it starts from.
+    pub profile: Profile,
+    /// All in all.
+    pub policy: Policy,
+    /// How long clients go on retrying, as far as the operator knows.
+    pub client_retry: Duration,
+}
+
+impl Rule {
+    pub(super) fn named(&self) -> Named {
+        Named::new(self.profile.name(), self.policy.clone())
+    }
+
+    /// Whether it protects anything.
+    #[must_use]
+    pub fn is_off(&self) -> bool {
+        self.policy.methods.is_empty()
+    }
+}
+
+/// How long clients go on retrying if nobody says otherwise.
+const CLIENT_RETRY: Duration = Duration::from_hours(1);
+/// A tombstone where a route asks for 410 or 404, and its profile keeps none.
+const TOMBSTONE: Duration = Duration::from_hours(720);
+
+/// Methods that may be protected.
+const METHODS: [&str; 4] = ["POST", "PATCH", "PUT", "DELETE"];
+
+/// The rule for what no route matches.
+pub(super) fn otherwise(
+    rules: &Rules,
+    given: Option<Profile>,
+    source: &Source<'_>,
+) -> Result<Rule, ConfigError> {
+    if let Some(pattern) = &rules.pattern {
+        return Err(source.error(
+            &pattern.span(),
+            "`match` belongs to a [[route]]; [defaults] holds wherever none matches",
+        ));
+    }
+    let profile = given.or(rules.profile.as_ref().map(|name| name.get_ref().0)).unwrap_or(Profile::Ietf);
+    let mut rule = Rule {
+        pattern: "*".to_owned(),
+        profile,
+        policy: profile.policy(),
+        client_retry: rules.client_retry.map_or(CLIENT_RETRY, |span| span.0),
+    };
+    if let Some(methods) = &rules.methods {
+        if profile == Profile::Off {
+            return Err(source.error(
+                &methods.span(),
+                "the profile \"off\" protects no method; choose another profile, or drop `methods`",
+            ));
+        }
+        rule.policy.methods = methods_of(methods, source)?;
+    }
+    overlay(&mut rule.policy, rules, source)?;
+    // The same refusals as the layer's, but at the place in the file.
+    Routes::none().otherwise(rule.named()).map_err(|error| at_profile(rules, source, &error.to_string()))?;
+    Ok(rule)
+}
+
+/// The rule of one route. `defaults` gives it its profile, if it names none, and then its other settings too.
+pub(super) fn route(rules: &Rules, defaults: &Rule, source: &Source<'_>) -> Result<Rule, ConfigError> {
+    let Some(pattern) = &rules.pattern else {
+        let span = rules.profile.as_ref().map_or(0..0, Spanned::span);
+        return Err(
+            source.error(&span, "a [[route]] needs `match`, such as match = \"POST /payments/{id}/refunds\"")
+        );
+    };
+    if let Some(methods) = &rules.methods {
+        return Err(source
+            .error(&methods.span(), "a route's method is in its `match`; `methods` belongs to [defaults]"));
+    }
+    let mut rule = match &rules.profile {
+        Some(profile) => {
+            let profile = profile.get_ref().0;
+            Rule {
+                profile,
+                policy: profile.policy(),
+                pattern: String::new(),
+                client_retry: defaults.client_retry,
+            }
+        }
+        None => defaults.clone(),
+    };
+    rule.pattern.clone_from(pattern.get_ref());
+    if let Some(span) = rules.client_retry {
+        rule.client_retry = span.0;
+    }
+    let before = rule.policy.clone();
+    overlay(&mut rule.policy, rules, source)?;
+    if rule.is_off() && rule.policy != before {
+        return Err(source.error(&pattern.span(), "the profile \"off\" lets requests pass untouched, so no other setting has an effect; drop them, or choose another profile"));
+    }
+    Routes::none()
+        .route(&rule.pattern, rule.named())
+        .map_err(|error| source.error(&pattern.span(), error.to_string()))?;
+    Ok(rule)
+}
+
+fn at_profile(rules: &Rules, source: &Source<'_>, message: &str) -> ConfigError {
+    match &rules.profile {
+        Some(profile) => source.error(&profile.span(), message),
+        None => ConfigError::of("[defaults]", message),
+    }
+}
+
+fn methods_of(methods: &Spanned<Vec<String>>, source: &Source<'_>) -> Result<Vec<&'static str>, ConfigError> {
+    let mut known = Vec::new();
+    for method in methods.get_ref() {
+        let Some(found) = METHODS.into_iter().find(|known| known == method) else {
+            let words = format!("{method:?} cannot be protected; expected some of {}", METHODS.join(", "));
+            return Err(source.error(&methods.span(), words));
+        };
+        if !known.contains(&found) {
+            known.push(found);
+        }
+    }
+    if known.is_empty() {
+        return Err(source.error(
+            &methods.span(),
+            "an empty list protects nothing; if that is meant, use profile = \"off\"",
+        ));
+    }
+    Ok(known)
+}
+
+/// Puts what the file says over what the profile says.
+fn overlay(policy: &mut Policy, rules: &Rules, source: &Source<'_>) -> Result<(), ConfigError> {
+    macro_rules! take {
+        ($($place:expr => $given:expr),* $(,)?) => {
+            $(if let Some(given) = &$given { $place = given.clone().0; })*
+        };
+    }
+    take! {
+        policy.key.empty => rules.key_empty,
+        policy.key.syntax => rules.key_syntax,
+        policy.forward_key => rules.forward_key,
+        policy.scope => rules.scope,
+        policy.fingerprint => rules.fingerprint,
+        policy.mismatch => rules.mismatch,
+        policy.in_progress => rules.in_progress,
+        policy.after_doubt => rules.after_doubt,
+        policy.stored => rules.stored,
+        policy.server_error => rules.server_error,
+        policy.unavailable => rules.unavailable,
+        policy.crash => rules.crash,
+        policy.retention_from => rules.retention_from,
+        policy.wait_limit => rules.wait_limit,
+        policy.patience => rules.patience,
+        policy.body_bytes_max => rules.body_bytes_max,
+        policy.answer_bytes_max => rules.answer_bytes_max,
+        policy.retry_in_progress => rules.retry_in_progress,
+        policy.retry_unknown => rules.retry_unknown,
+    }
+    policy.key.required = rules.key_required.unwrap_or(policy.key.required);
+    policy.keeps_cookies = rules.keep_cookies.unwrap_or(policy.keeps_cookies);
+    policy.horizon = rules.horizon.map(|span| span.0).or(policy.horizon);
+    for (place, given) in [
+        (&mut policy.lease, &rules.lease),
+        (&mut policy.attempt_deadline, &rules.attempt_deadline),
+        (&mut policy.retention, &rules.retention),
+    ] {
+        if let Some(given) = given {
+            if given.get_ref().0.is_zero() {
+                return Err(source.error(&given.span(), "must be longer than nothing"));
+            }
+            *place = given.get_ref().0;
+        }
+    }
+    if policy.attempt_deadline < policy.lease {
+        match (&rules.attempt_deadline, &rules.lease) {
+            (Some(deadline), _) => {
+                return Err(
+                    source.error(&deadline.span(), "an attempt's deadline cannot be shorter than its lease")
+                );
+            }
+            (None, Some(_)) => policy.attempt_deadline = policy.lease,
+            (None, None) => {}
+        }
+    }
+    key_lengths(policy, rules, source)?;
+    if let Some(form) = &rules.key_form {
+        policy.key.form = match form.get_ref().as_str() {
+            "any" => KeyForm::Any,
+            "uuid" => KeyForm::Uuid,
+            pattern => KeyForm::Pattern(KeyPattern::new(pattern).map_err(|error| {
+                source.error(
+                    &form.span(),
+                    format!("expected \"any\", \"uuid\" or a regular expression over whole keys: {error}"),
+                )
+            })?),
+        };
+    }
+    after_retention(policy, rules, source)
+}
+
+fn key_lengths(policy: &mut Policy, rules: &Rules, source: &Source<'_>) -> Result<(), ConfigError> {
+    const LONGEST: usize = 255;
+    for (place, given) in
+        [(&mut policy.key.chars_min, &rules.key_chars_min), (&mut policy.key.chars_max, &rules.key_chars_max)]
+    {
+        if let Some(given) = given {
+            if !(1..=LONGEST).contains(given.get_ref()) {
+                return Err(source.error(&given.span(), format!("expected a number from 1 to {LONGEST}")));
+            }
+            *place = *given.get_ref();
+        }
+    }
+    if policy.key.chars_min > policy.key.chars_max {
+        let span = rules.key_chars_min.as_ref().or(rules.key_chars_max.as_ref()).map_or(0..0, Spanned::span);
+        return Err(source.error(
+            &span,
+            format!(
+                "the shortest key ({}) is longer than the longest ({})",
+                policy.key.chars_min, policy.key.chars_max
+            ),
+        ));
+    }
+    Ok(())
+}
+
+fn after_retention(policy: &mut Policy, rules: &Rules, source: &Source<'_>) -> Result<(), ConfigError> {
+    let kept = match policy.after_retention {
+        AfterRetention::Gone { tombstone, .. } => tombstone,
+        AfterRetention::Fresh => TOMBSTONE,
+    };
+    let tombstone = rules.tombstone.as_ref().map_or(kept, |span| span.get_ref().0);
+    if let Some(after) = &rules.after_retention {
+        policy.after_retention = match after.get_ref().0 {
+            After::Fresh => AfterRetention::Fresh,
+            After::Gone => AfterRetention::Gone { status: GoneStatus::Gone, tombstone },
+            After::NotFound => AfterRetention::Gone { status: GoneStatus::NotFound, tombstone },
+        };
+    } else if let AfterRetention::Gone { status, .. } = policy.after_retention {
+        policy.after_retention = AfterRetention::Gone { status, tombstone };
+    }
+    match (&rules.tombstone, policy.after_retention) {
+        (Some(span), AfterRetention::Fresh) => Err(source.error(
+            &span.span(),
+            "under after_retention = \"fresh\" there are no tombstones; use after_retention = 410, or drop `tombstone`",
+        )),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,95 @@
+//! Whose request it is, by the file's rule.
+
+use std::borrow::Cow;
+
+use http::request::Parts;
+use ipnet::IpNet;
+use oncegate_tower::scope::{self, Tenant};
+
+use crate::public::Peer;
+
+/// Where the tenant comes from.
+///
+/// Verified tokens and client certificates will be further variants of [`From`]; what they verify reaches this point in the request's
+/// extensions, as the peer's address does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScopeRule {
+    /// From what.
+    pub from: From,
+    /// Whether all who show nothing share one scope.
+    pub shares_anonymous: bool,
+}
+
+/// From what the tenant comes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum From {
+    /// A digest of the `Authorization` header.
+    Authorization,
+    /// A header that only these peers may set.
+    Header {
+        /// Its name.
+        name: http::HeaderName,
+        /// Who is believed.
+        peers: Vec<IpNet>,
+    },
+}
+
+/// All who show nothing, where the file says that they share. No other tenant's text can be this: digests and header values have a
+/// prefix of their own.
+const ANONYMOUS: &str = "anonymous";
+
+impl Tenant for ScopeRule {
+    fn of<'r>(&self, request: &'r Parts) -> Option<Cow<'r, str>> {
+        let (tenant, shows_something) = match &self.from {
+            From::Authorization => {
+                let shown = request.headers.contains_key(http::header::AUTHORIZATION);
+                (scope::authorization().of(request), shown)
+            }
+            From::Header { name, peers } => {
+                let shown = request.headers.contains_key(name);
+                let tenant = if is_believed(peers, request) { of_header(name, request) } else { None };
+                (tenant, shown)
+            }
+        };
+        match tenant {
+            Some(tenant) => Some(tenant),
+            // Something that is not believed, or cannot be read, is not nothing.
+            None if self.shares_anonymous && !shows_something => Some(ANONYMOUS.into()),
+            None => None,
+        }
+    }
+
+    fn advice(&self, refused: &Parts) -> Cow<'static, str> {
+        match &self.from {
+            From::Authorization => "Send exactly one Authorization header. Operators: `scope.from = \"header\"` takes the tenant \
+                                    from a trusted proxy's header instead, and `scope.anonymous = \"share\"` lets all who send \
+                                    none share one space of keys"
+                .into(),
+            From::Header { name, peers } if !is_believed(peers, refused) => {
+                format!(
+                    "The header {name} is believed only from `scope.trusted_peers`, and this request comes from elsewhere. \
+                     Operators: add the address of the proxy in front, or use `scope.from = \"authorization\"`"
+                )
+                .into()
+            }
+            From::Header { name, .. } => format!(
+                "Exactly one header {name} is needed, and the proxy in front sets it. Operators: `scope.anonymous = \"share\"` lets \
+                 all requests without one share one space of keys"
+            )
+            .into(),
+        }
+    }
+}
+
+fn of_header<'r>(name: &http::HeaderName, request: &'r Parts) -> Option<Cow<'r, str>> {
+    let mut values = request.headers.get_all(name).iter();
+    let (Some(value), None) = (values.next(), values.next()) else { return None };
+    let value = value.to_str().ok()?.trim();
+    (!value.is_empty()).then(|| format!("{name}:{value}").into())
+}
+
+fn is_believed(peers: &[IpNet], request: &Parts) -> bool {
+    // A v4 address that came through a v6 socket is the v4 address.
+    let peer = request.extensions.get::<Peer>().map(|Peer(address)| address.ip().to_canonical());
+    peer.is_some_and(|peer| peers.iter().any(|net| net.contains(&peer)))
+}

@@ -1,0 +1,114 @@
+//! What a rule comes to, in the words of the file.
+
+use std::time::Duration;
+
+use oncegate_core::fingerprint::{Fields, Mode};
+use oncegate_core::policy::KeyForm;
+use oncegate_core::record::{AfterRetention, Execution};
+
+use super::file::After;
+use super::rules::Rule;
+use super::word::{Size, Words as _};
+
+impl Rule {
+    /// How long an unknown outcome is asked about before it is parked, at most: the sum of all pauses.
+    #[must_use]
+    pub fn reconcile_window(&self) -> Duration {
+        let reconcile = self.policy.reconcile;
+        let mut pause = reconcile.backoff_first;
+        let mut all = Duration::ZERO;
+        for _ in 0..reconcile.park_after {
+            all = all.saturating_add(pause);
+            pause = pause.saturating_mul(2).min(reconcile.backoff_max);
+        }
+        all
+    }
+
+    /// Each setting, by the name that it has in the file, and its value as it would be written there.
+    #[must_use]
+    pub fn settings(&self) -> Vec<(&'static str, String)> {
+        let policy = &self.policy;
+        let quoted = |word: &str| format!("\"{word}\"");
+        let span = |span: Duration| quoted(&humantime::format_duration(span).to_string());
+        let size = |bytes: u64| quoted(&Size(bytes).to_string());
+        let number_or_word = |word: &str| {
+            if word.parse::<u16>().is_ok() { word.to_owned() } else { quoted(word) }
+        };
+        let (after, tombstone) = match policy.after_retention {
+            AfterRetention::Fresh => (After::Fresh, None),
+            AfterRetention::Gone { status, tombstone } => {
+                let after = if status.code() == 410 { After::Gone } else { After::NotFound };
+                (after, Some(tombstone))
+            }
+        };
+        let mut settings = vec![("profile", quoted(self.profile.name()))];
+        if self.is_off() {
+            return settings;
+        }
+        if self.pattern == "*" {
+            let methods: Vec<_> = policy.methods.iter().map(|method| quoted(method)).collect();
+            settings.push(("methods", format!("[{}]", methods.join(", "))));
+        }
+        if policy.execution == Execution::Deferred {
+            settings.push(("execution", quoted("deferred")));
+        }
+        settings.extend([
+            ("key_required", policy.key.required.to_string()),
+            ("key_empty", quoted(policy.key.empty.word())),
+            ("key_syntax", quoted(policy.key.syntax.word())),
+            ("key_chars_min", policy.key.chars_min.to_string()),
+            ("key_chars_max", policy.key.chars_max.to_string()),
+            ("key_form", quoted(&key_form(&policy.key.form))),
+            ("forward_key", quoted(policy.forward_key.word())),
+            ("scope", quoted(policy.scope.word())),
+            ("fingerprint", fingerprint(&policy.fingerprint)),
+            ("mismatch", number_or_word(policy.mismatch.word())),
+            ("in_progress", quoted(policy.in_progress.word())),
+            ("after_doubt", quoted(policy.after_doubt.word())),
+            ("wait_limit", span(policy.wait_limit)),
+            ("stored", quoted(policy.stored.word())),
+            ("server_error", quoted(policy.server_error.word())),
+            ("unavailable", quoted(policy.unavailable.word())),
+            ("crash", quoted(policy.crash.word())),
+            ("lease", span(policy.lease)),
+            ("attempt_deadline", span(policy.attempt_deadline)),
+            ("retention", span(policy.retention)),
+            ("retention_from", quoted(policy.retention_from.word())),
+            ("after_retention", number_or_word(after.word())),
+        ]);
+        settings.extend(tombstone.map(|lives| ("tombstone", span(lives))));
+        settings.extend(policy.horizon.map(|horizon| ("horizon", span(horizon))));
+        settings.extend([
+            ("patience", span(policy.patience)),
+            ("body_bytes_max", size(policy.body_bytes_max)),
+            ("answer_bytes_max", size(policy.answer_bytes_max)),
+            ("keep_cookies", policy.keeps_cookies.to_string()),
+            ("retry_in_progress", span(policy.retry_in_progress)),
+            ("retry_unknown", span(policy.retry_unknown)),
+            ("client_retry", span(self.client_retry)),
+        ]);
+        settings
+    }
+}
+
+fn key_form(form: &KeyForm) -> String {
+    match form {
+        KeyForm::Any => "any".to_owned(),
+        KeyForm::Uuid => "uuid".to_owned(),
+        KeyForm::Pattern(pattern) => pattern.as_str().to_owned(),
+    }
+}
+
+fn fingerprint(mode: &Mode) -> String {
+    let list = |pointers: &[oncegate_core::fingerprint::Pointer]| {
+        let quoted: Vec<_> = pointers.iter().map(|pointer| format!("\"{pointer}\"")).collect();
+        quoted.join(", ")
+    };
+    match mode {
+        Mode::Json => "\"json\"".to_owned(),
+        Mode::Raw => "\"raw\"".to_owned(),
+        Mode::None => "\"none\"".to_owned(),
+        Mode::Fields(Fields::Include(only)) => format!("{{ only = [{}] }}", list(only)),
+        Mode::Fields(Fields::Exclude(without)) => format!("{{ without = [{}] }}", list(without)),
+    }
+}

@@ -1,0 +1,202 @@
+//! The whole: store, engine, proxy and listeners, from start to drain.
+
+use std::error::Error;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper_util::server::graceful::GracefulShutdown;
+use metrics_exporter_prometheus::PrometheusHandle;
+use oncegate::{AnyStore, OpenError};
+use oncegate_engine::{Engine, Options, Shared};
+use oncegate_store::Store as _;
+use oncegate_store_redis::RedisCacheOptions;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::admin::{self, Admin};
+use crate::config::{Config, ConfigError};
+use crate::listener::{self, Listener};
+use crate::proxy::{Limiter, Proxy};
+use crate::public::Public;
+
+/// A gateway that is running. Dropping it stops nothing: say [`Gateway::shut_down`].
+pub struct Gateway {
+    config: Config,
+    engine: Engine<AnyStore>,
+    public: Arc<Public>,
+    address: SocketAddr,
+    admin_address: SocketAddr,
+    warnings: Vec<String>,
+    stop: watch::Sender<bool>,
+    abandon: watch::Sender<bool>,
+    accepting: JoinHandle<GracefulShutdown>,
+    administering: JoinHandle<()>,
+}
+
+impl Gateway {
+    /// Opens the store, binds both listeners, and begins to serve. `metrics` is what `/metrics` shows.
+    pub async fn start(config: Config, metrics: Option<PrometheusHandle>) -> Result<Self, StartError> {
+        // Whatever can be wrong with the configuration is said before the store is touched.
+        let limiter = Arc::new(Limiter::new(&config.limits));
+        let (stop, stopping) = watch::channel(false);
+        let (abandon, abandoned) = watch::channel(false);
+        let proxy = Proxy::new(&config, Arc::clone(&limiter), abandoned)?;
+        let tls = listener::tls(&config.listen)?;
+        let socket = listener::bind(config.listen.address, "--listen").await?;
+        let admin_socket = listener::bind(config.admin.address, "--admin").await?;
+        let (address, admin_address) = (local(&socket)?, local(&admin_socket)?);
+
+        let store = oncegate::open(config.store.url.expose()).await.map_err(StartError::Store)?;
+        let warnings = store.warnings();
+        let options = options(&config, &store)?;
+        let engine = Engine::start(store, options).await.map_err(StartError::Engine)?;
+        let public = Public::new(engine.clone(), proxy, Arc::clone(&limiter), &config);
+        let public = Arc::new(public.map_err(StartError::Routes)?);
+
+        let admin =
+            Admin::new(engine.clone(), limiter, stopping.clone(), config.admin.token.clone(), metrics);
+        let administering = tokio::spawn(admin::serve(admin, admin_socket, stopping.clone()));
+        let listener = Listener { socket, public: Arc::clone(&public), settings: config.listen.clone(), tls };
+        let accepting = tokio::spawn(listener.accept(stopping));
+        Ok(Self {
+            config,
+            engine,
+            public,
+            address,
+            admin_address,
+            warnings,
+            stop,
+            abandon,
+            accepting,
+            administering,
+        })
+    }
+
+    /// Where clients come: the port is known only now if it was 0.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where operators come.
+    #[must_use]
+    pub const fn admin_address(&self) -> SocketAddr {
+        self.admin_address
+    }
+
+    /// What about the store would lose acknowledged keys.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Takes over the routes and the scope of another configuration; what else has changed needs a restart.
+    pub fn reload(&mut self, config: Config) -> Result<Reloaded, StartError> {
+        let was = &self.config;
+        let differences = [
+            ("listen", was.listen != config.listen),
+            ("admin", was.admin != config.admin),
+            ("upstream", was.upstream != config.upstream),
+            ("store", was.store != config.store),
+            ("limits", was.limits != config.limits),
+        ];
+        let needs_restart = differences.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name);
+        let reloaded = Reloaded { routes: config.routes.len(), needs_restart: needs_restart.collect() };
+        self.public.reload(&config).map_err(StartError::Routes)?;
+        self.config.routes = config.routes;
+        self.config.otherwise = config.otherwise;
+        self.config.scope = config.scope;
+        self.config.drain = config.drain;
+        Ok(reloaded)
+    }
+
+    /// Stops accepting, lets what is in flight come to its end within the drain time, and settles the rest as unknown. Says whether
+    /// everything was answered or settled.
+    pub async fn shut_down(self) -> bool {
+        let drain = self.config.drain;
+        // Kept back, so that what does not end by itself can still be written down.
+        let last = (drain / 4).min(Duration::from_secs(5));
+        let _ = self.stop.send(true);
+        let Ok(connections) = self.accepting.await else { return false };
+        let mut closing = tokio::spawn(connections.shutdown());
+        let ended = async {
+            let _ = (&mut closing).await;
+            self.engine.drain(drain).await
+        };
+        let mut all = tokio::time::timeout(drain.saturating_sub(last), ended).await == Ok(true);
+        if !all {
+            tracing::warn!(
+                "requests are still in flight at the end of the drain: their outcome is recorded as unknown"
+            );
+            let _ = self.abandon.send(true);
+            all = self.engine.drain(last).await;
+            // Answers that are ready leave now.
+            let _ = tokio::time::timeout(Duration::from_secs(1), &mut closing).await;
+        }
+        // Until here operators could ask how far it is.
+        drop(self.stop);
+        let _ = tokio::time::timeout(Duration::from_secs(1), self.administering).await;
+        all
+    }
+}
+
+/// What a reload has done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reloaded {
+    /// Routes in the file now.
+    pub routes: usize,
+    /// Sections that have changed and stay as they were until a restart.
+    pub needs_restart: Vec<&'static str>,
+}
+
+fn options(config: &Config, store: &AnyStore) -> Result<Options, StartError> {
+    let mut options = Options { cache_bytes: config.store.cache_bytes, ..Options::default() };
+    if let Some(url) = &config.store.shared_cache {
+        let wrong = |words: String| ConfigError::of("store.shared_cache", words);
+        if store.realm().is_none() {
+            let words = "this store cannot have a shared cache in front of it; a PostgreSQL can";
+            return Err(wrong(words.to_owned()).into());
+        }
+        let cache = RedisCacheOptions::new(url.expose()).age(options.cache_age_max).start();
+        options.shared_cache = Some(Shared::new(cache.map_err(|error| wrong(error.to_string()))?));
+    }
+    Ok(options)
+}
+
+fn local(socket: &tokio::net::TcpListener) -> Result<SocketAddr, ConfigError> {
+    socket.local_addr().map_err(|error| ConfigError::of("listen", error.to_string()))
+}
+
+/// Why a gateway did not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// The configuration, or a socket or file that it names.
+    Config(ConfigError),
+    /// The store.
+    Store(OpenError),
+    /// The engine.
+    Engine(oncegate_engine::StartError),
+    /// A route.
+    Routes(oncegate_tower::RouteError),
+}
+
+impl From<ConfigError> for StartError {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(error)
+    }
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(error) => error.fmt(f),
+            Self::Store(error) => error.fmt(f),
+            Self::Engine(error) => error.fmt(f),
+            Self::Routes(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Error for StartError {}

@@ -1,0 +1,15 @@
+#![doc = include_str!("../README.md")]
+
+mod admin;
+mod config;
+mod gateway;
+mod listener;
+mod proxy;
+mod public;
+mod record;
+
+pub use config::{
+    Admin, Config, ConfigError, Given, HostHeader, Http, Limits, Listen, Rule, ScopeRule, Secret, Store,
+    Upstream,
+};
+pub use gateway::{Gateway, Reloaded, StartError};

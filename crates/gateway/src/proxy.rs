@@ -1,0 +1,111 @@
+//! The inner service: sends a request to the upstream, and never twice by itself.
+//!
+//! **Invariants:** a request goes out again only if its connection gave it back whole, unsent; under a lease, the lease is looked at
+//! right before it goes out. An error says whether it is proved that nothing was sent; what is not proved is doubt.
+
+mod body;
+mod connect;
+mod forward;
+mod limiter;
+mod pool;
+mod tls;
+mod upgrade;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
+use oncegate_core::classify::Failure;
+use oncegate_tower::{Attempt, Failed, RequestBody};
+use tokio::sync::watch;
+use tower_service::Service;
+
+use crate::config::{Config, ConfigError, Upstream};
+
+pub(crate) use body::UpstreamBody;
+pub(crate) use limiter::Limiter;
+
+use pool::Pool;
+
+/// A reverse proxy for one upstream. Clones share everything.
+#[derive(Clone)]
+pub(crate) struct Proxy(Arc<Inner>);
+
+struct Inner {
+    upstream: Upstream,
+    pool: Pool,
+    limiter: Arc<Limiter>,
+    /// Turns true when what is still in flight has to end.
+    abandoned: watch::Receiver<bool>,
+}
+
+impl Proxy {
+    pub(crate) fn new(
+        config: &Config,
+        limiter: Arc<Limiter>,
+        abandoned: watch::Receiver<bool>,
+    ) -> Result<Self, ConfigError> {
+        let upstream = config.upstream.clone();
+        let pool = Pool::new(&upstream)?;
+        Ok(Self(Arc::new(Inner { upstream, pool, limiter, abandoned })))
+    }
+}
+
+/// What goes upstream.
+pub(crate) type Outgoing = Request<RequestBody<Incoming>>;
+
+impl Service<Outgoing> for Proxy {
+    type Response = Response<UpstreamBody>;
+    type Error = Failed;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Failed>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Failed>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Outgoing) -> Self::Future {
+        let inner = Arc::clone(&self.0);
+        Box::pin(async move { inner.exchange(request).await.inspect_err(|failed| count(*failed)) })
+    }
+}
+
+impl Inner {
+    async fn exchange(&self, mut request: Outgoing) -> Result<Response<UpstreamBody>, Failed> {
+        let permit = self.limiter.enter().await?;
+        let attempt = request.extensions_mut().remove::<Attempt>();
+        // A protected request is answered whole, so it cannot become a tunnel.
+        let tunnel = if attempt.is_none() { upgrade::asked_for(&mut request) } else { None };
+        let request = forward::request(request, attempt.as_ref(), tunnel.as_ref(), &self.upstream);
+
+        let may_send = || match &attempt {
+            Some(attempt) => attempt.permit.check().map_err(|_| Failed(Failure::LeaseEnded)),
+            None => Ok(()),
+        };
+        let mut abandoned = self.abandoned.clone();
+        let answered = tokio::select! {
+            biased;
+            answered = self.pool.send(request, may_send) => answered?,
+            _ = abandoned.wait_for(|is| *is) => return Err(Failed(Failure::Abandoned)),
+        };
+        let response = match tunnel {
+            Some(tunnel) if answered.response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                let mut response = forward::switching(answered.response);
+                tunnel.join(&mut response);
+                response
+            }
+            _ => forward::response(answered.response),
+        };
+        let body = |incoming| {
+            UpstreamBody::new(incoming, answered.connection, permit, self.upstream.timeout, abandoned)
+        };
+        Ok(response.map(body))
+    }
+}
+
+fn count(failed: Failed) {
+    let kind = if failed.0.proves_nothing_sent() { "not_sent" } else { "doubt" };
+    metrics::counter!("oncegate.gateway.upstream.failure.count", "kind" => kind).increment(1);
+    tracing::warn!(error = %failed, kind, "a request to the upstream failed");
+}

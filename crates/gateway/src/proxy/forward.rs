@@ -1,0 +1,212 @@
+//! Heads on their way: what is of one connection stays there, what a proxy has to say is added.
+
+use std::fmt::Write as _;
+
+use http::header::{self, Entry, HeaderMap, HeaderName, HeaderValue};
+use http::uri::{PathAndQuery, Scheme, Uri};
+use http::{Response, Version};
+use hyper::body::Incoming;
+use oncegate_core::policy::ForwardKey;
+use oncegate_tower::Attempt;
+use sha2::{Digest as _, Sha256};
+
+use super::Outgoing;
+use super::upgrade::Tunnel;
+use crate::config::{HostHeader, Http, Upstream};
+use crate::public::{Peer, Secure};
+
+/// The key, towards the upstream.
+const KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// Which attempt it is: the fence, which grows with every one. Never a client's.
+const ATTEMPT: HeaderName = HeaderName::from_static("idempotency-attempt");
+/// The upstream's own account of its answer. It is for this hop, so a `Connection` that names it changes nothing.
+const OUTCOME: HeaderName = HeaderName::from_static("idempotency-outcome");
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+
+/// Of one connection, not of the message.
+const HOP_BY_HOP: [HeaderName; 8] = [
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    header::PROXY_AUTHENTICATE,
+    HeaderName::from_static("proxy-connection"),
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
+/// A client's request, as the upstream gets it.
+pub(super) fn request(
+    request: Outgoing,
+    attempt: Option<&Attempt>,
+    tunnel: Option<&Tunnel>,
+    upstream: &Upstream,
+) -> Outgoing {
+    let (mut head, body) = request.into_parts();
+    let received = head.version;
+    let host = client_host(&head.uri, &head.headers);
+    let peer = head.extensions.remove::<Peer>();
+    let is_secure = head.extensions.remove::<Secure>().is_some();
+
+    let headers = &mut head.headers;
+    drop_hop_by_hop(headers, &[]);
+    headers.remove(header::PROXY_AUTHORIZATION);
+    // The gateway has answered it, or will.
+    headers.remove(header::EXPECT);
+    headers.remove(ATTEMPT);
+    if let Some(attempt) = attempt {
+        forward_key(headers, attempt);
+        headers.insert(ATTEMPT, HeaderValue::from(attempt.fence.as_raw()));
+    }
+    if let Some(tunnel) = tunnel {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(header::UPGRADE, tunnel.protocol.clone());
+    }
+    join_cookies(headers);
+    add_via(headers, received);
+    forwarded(headers, peer, host.as_ref(), is_secure);
+
+    let to = match (upstream.host, host) {
+        (HostHeader::Client, Some(host)) => host,
+        _ => HeaderValue::from_str(upstream.authority.as_str()).unwrap_or(HeaderValue::from_static("")),
+    };
+    headers.insert(header::HOST, to);
+    head.uri = address(&head.uri, upstream);
+    // hyper writes the version of the connection that it goes by.
+    head.version = if upstream.http == Http::Two { Version::HTTP_2 } else { Version::HTTP_11 };
+    Outgoing::from_parts(head, body)
+}
+
+/// The upstream's answer, as it is kept and as the client gets it.
+pub(super) fn response(mut response: Response<Incoming>) -> Response<Incoming> {
+    let version = response.version();
+    let headers = response.headers_mut();
+    drop_hop_by_hop(headers, &[OUTCOME]);
+    add_via(headers, version);
+    response
+}
+
+/// The answer that turns a connection into a tunnel: here the headers of the connection are the message.
+pub(super) fn switching(mut response: Response<Incoming>) -> Response<Incoming> {
+    let version = response.version();
+    add_via(response.headers_mut(), version);
+    response
+}
+
+/// Where the upstream is asked.
+fn address(client: &Uri, upstream: &Upstream) -> Uri {
+    let asked = client.path_and_query().map_or("/", PathAndQuery::as_str);
+    let path = if upstream.base_path.is_empty() {
+        client.path_and_query().cloned()
+    } else {
+        format!("{}{asked}", upstream.base_path).parse().ok()
+    };
+    let mut parts = http::uri::Parts::default();
+    parts.scheme = Some(if upstream.is_tls { Scheme::HTTPS } else { Scheme::HTTP });
+    parts.authority = Some(upstream.authority.clone());
+    parts.path_and_query = Some(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
+    Uri::from_parts(parts).unwrap_or_default()
+}
+
+/// Every header that `Connection` names, then the usual ones.
+fn drop_hop_by_hop(headers: &mut HeaderMap, spared: &[HeaderName]) {
+    if headers.contains_key(header::CONNECTION) {
+        let named: Vec<HeaderName> = headers
+            .get_all(header::CONNECTION)
+            .iter()
+            .filter_map(|value| value.to_str().ok())
+            .flat_map(|value| value.split(','))
+            .filter_map(|name| name.trim().parse().ok())
+            .collect();
+        for name in named.iter().filter(|name| !spared.contains(name)) {
+            headers.remove(name);
+        }
+    }
+    for name in &HOP_BY_HOP {
+        headers.remove(name);
+    }
+}
+
+fn forward_key(headers: &mut HeaderMap, attempt: &Attempt) {
+    match attempt.forward_key {
+        ForwardKey::AsIs => {}
+        ForwardKey::None => drop(headers.remove(KEY)),
+        ForwardKey::Derived => {
+            // The record's id is made of scope and key.
+            let mut digest = Sha256::new();
+            digest.update(b"oncegate downstream key 1");
+            digest.update(attempt.record.as_bytes());
+            digest.update(attempt.life.as_bytes());
+            let mut key = String::from("\"");
+            for byte in &digest.finalize()[..16] {
+                let _ = write!(key, "{byte:02x}");
+            }
+            key.push('"');
+            if let Ok(key) = HeaderValue::from_str(&key) {
+                headers.insert(KEY, key);
+            }
+        }
+    }
+}
+
+/// HTTP/2 may send a cookie in pieces, which HTTP/1 reads as one.
+fn join_cookies(headers: &mut HeaderMap) {
+    let Entry::Occupied(cookies) = headers.entry(header::COOKIE) else { return };
+    if cookies.iter().nth(1).is_none() {
+        return;
+    }
+    let pieces: Vec<&[u8]> = cookies.iter().map(HeaderValue::as_bytes).collect();
+    if let Ok(joined) = HeaderValue::from_bytes(&pieces.join(&b"; "[..])) {
+        headers.insert(header::COOKIE, joined);
+    }
+}
+
+fn add_via(headers: &mut HeaderMap, version: Version) {
+    let via = match version {
+        Version::HTTP_09 | Version::HTTP_10 => HeaderValue::from_static("1.0 oncegate"),
+        Version::HTTP_2 => HeaderValue::from_static("2 oncegate"),
+        Version::HTTP_3 => HeaderValue::from_static("3 oncegate"),
+        _ => HeaderValue::from_static("1.1 oncegate"),
+    };
+    headers.append(header::VIA, via);
+}
+
+/// The host that the client asked for.
+fn client_host(uri: &Uri, headers: &HeaderMap) -> Option<HeaderValue> {
+    match uri.authority() {
+        Some(authority) => HeaderValue::from_str(authority.as_str()).ok(),
+        None => headers.get(header::HOST).cloned(),
+    }
+}
+
+/// Who asked, and how: in the standard's header, and in those that most frameworks read.
+fn forwarded(headers: &mut HeaderMap, peer: Option<Peer>, host: Option<&HeaderValue>, is_secure: bool) {
+    let proto = if is_secure { "https" } else { "http" };
+    let mut element = String::new();
+    if let Some(Peer(address)) = peer {
+        let ip = address.ip().to_canonical();
+        let _ = match ip {
+            std::net::IpAddr::V4(ip) => write!(element, "for={ip};"),
+            std::net::IpAddr::V6(ip) => write!(element, "for=\"[{ip}]\";"),
+        };
+        append_to_list(headers, &FORWARDED_FOR, &ip.to_string());
+    }
+    if let Some(host) = host.and_then(|host| host.to_str().ok()).filter(|host| !host.contains(['"', '\\'])) {
+        let _ = write!(element, "host=\"{host}\";");
+        if let Ok(host) = HeaderValue::from_str(host) {
+            headers.insert(FORWARDED_HOST, host);
+        }
+    }
+    let _ = write!(element, "proto={proto}");
+    append_to_list(headers, &header::FORWARDED, &element);
+    headers.insert(FORWARDED_PROTO, HeaderValue::from_static(proto));
+}
+
+/// Lists go on at their end: what came from the client is before ours.
+fn append_to_list(headers: &mut HeaderMap, name: &HeaderName, element: &str) {
+    if let Ok(value) = HeaderValue::from_str(element) {
+        headers.append(name, value);
+    }
+}

@@ -1,0 +1,42 @@
+//! WebSockets and the like: a request that no route protects may turn its connection into a tunnel.
+
+use http::header::{CONNECTION, UPGRADE};
+use http::{HeaderValue, Request, Response, Version};
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+
+/// A client that wants to speak something else from here on.
+pub(super) struct Tunnel {
+    pub(super) protocol: HeaderValue,
+    client: OnUpgrade,
+}
+
+/// Whether the request asks for it.
+pub(super) fn asked_for<B>(request: &mut Request<B>) -> Option<Tunnel> {
+    let named = request.headers().get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    let mut options = named.flat_map(|value| value.split(','));
+    if request.version() != Version::HTTP_11
+        || !options.any(|option| option.trim().eq_ignore_ascii_case("upgrade"))
+    {
+        return None;
+    }
+    let protocol = request.headers().get(UPGRADE)?.clone();
+    Some(Tunnel { protocol, client: hyper::upgrade::on(request) })
+}
+
+impl Tunnel {
+    /// The upstream has agreed: from here on bytes pass both ways until either end closes.
+    pub(super) fn join<B>(self, response: &mut Response<B>) {
+        let upstream = hyper::upgrade::on(response);
+        tokio::spawn(async move {
+            let (client, upstream) = match tokio::try_join!(self.client, upstream) {
+                Ok(ends) => ends,
+                Err(error) => return tracing::debug!(%error, "a tunnel could not be made"),
+            };
+            let (mut client, mut upstream) = (TokioIo::new(client), TokioIo::new(upstream));
+            if let Err(error) = tokio::io::copy_bidirectional(&mut client, &mut upstream).await {
+                tracing::debug!(%error, "a tunnel ended");
+            }
+        });
+    }
+}

@@ -1,0 +1,147 @@
+//! The public listener: what every request passes, in order.
+
+mod guard;
+mod operations;
+
+use std::net::SocketAddr;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use http_body_util::{Either, Full};
+use hyper::body::Incoming;
+use oncegate::AnyStore;
+use oncegate_core::problem::{self, Code, Problem};
+use oncegate_engine::Engine;
+use oncegate_tower::{Failed, Idempotency, Idempotent, ResponseBody};
+use tower_layer::Layer as _;
+use tower_service::Service as _;
+
+use crate::config::{Config, ScopeRule};
+use crate::proxy::{Limiter, Proxy, UpstreamBody};
+
+/// Who sent a request; in its extensions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer(pub(crate) SocketAddr);
+
+/// It came by TLS; in a request's extensions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Secure;
+
+/// What the gateway answers with.
+pub(crate) type Answer = Response<Either<ResponseBody<UpstreamBody>, Full<Bytes>>>;
+
+/// Paths that are the gateway's own.
+const OWN: &str = "/.oncegate/";
+/// Where callers look at their operations.
+const OPERATIONS: &str = "/.oncegate/operations/";
+
+/// What all connections share.
+pub(crate) struct Public {
+    engine: Engine<AnyStore>,
+    proxy: Proxy,
+    limiter: Arc<Limiter>,
+    /// Exchanged as a whole when the file is read again.
+    current: RwLock<Arc<Current>>,
+}
+
+/// What may change while the gateway runs.
+struct Current {
+    layered: Idempotent<AnyStore, Proxy>,
+    scope: ScopeRule,
+}
+
+impl Public {
+    pub(crate) fn new(
+        engine: Engine<AnyStore>,
+        proxy: Proxy,
+        limiter: Arc<Limiter>,
+        config: &Config,
+    ) -> Result<Self, oncegate_tower::RouteError> {
+        let current = RwLock::new(Arc::new(Current::new(&engine, &proxy, config)?));
+        Ok(Self { engine, proxy, limiter, current })
+    }
+
+    /// Takes over routes and scope of another configuration. Requests that are under way end as they began.
+    pub(crate) fn reload(&self, config: &Config) -> Result<(), oncegate_tower::RouteError> {
+        let new = Arc::new(Current::new(&self.engine, &self.proxy, config)?);
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = new;
+        Ok(())
+    }
+
+    pub(crate) async fn answer(&self, request: Request<Incoming>) -> Answer {
+        if let Err(problem) = guard::check(&request) {
+            return refusal(&problem);
+        }
+        let current = Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner));
+        if request.uri().path().starts_with(OWN) {
+            return operations::answer(&self.engine, &current.scope, request).await;
+        }
+        if self.limiter.is_full() {
+            metrics::counter!("oncegate.gateway.shed.count").increment(1);
+            return refusal(&shed());
+        }
+        let mut layered = current.layered.clone();
+        match layered.call(request).await {
+            Ok(response) => response.map(Either::Left),
+            Err(failed) => refusal(&unprotected(failed)),
+        }
+    }
+}
+
+impl Current {
+    fn new(
+        engine: &Engine<AnyStore>,
+        proxy: &Proxy,
+        config: &Config,
+    ) -> Result<Self, oncegate_tower::RouteError> {
+        let scope = config.scope.clone();
+        let layer = Idempotency::new(engine.clone(), scope.clone(), config.layer_routes()?);
+        Ok(Self { layered: layer.operations_at(OPERATIONS).layer(proxy.clone()), scope })
+    }
+}
+
+fn shed() -> Problem {
+    let words = "More requests are being executed and waiting than this gateway takes at once. Nothing was executed. Send the same \
+                 request again later.";
+    Problem::new(Code::Overloaded, words).retry_after(std::time::Duration::from_secs(1))
+}
+
+/// What a request without protection is told that got no answer.
+fn unprotected(failed: Failed) -> Problem {
+    use oncegate_core::classify::Failure;
+    let failure = failed.0;
+    if failure == Failure::QueueFull {
+        return shed();
+    }
+    if failure.proves_nothing_sent() {
+        let words = format!("{failure}. Nothing was executed. Send the same request again.");
+        return Problem::new(Code::UpstreamUnreachable, words).retry_after(std::time::Duration::from_secs(1));
+    }
+    let words = format!(
+        "{failure}. It may have acted on this request, which no idempotency key protected: look its result up before you send it \
+         again, unless it is safe to repeat."
+    );
+    let status = if failure == Failure::Timeout { 504 } else { 502 };
+    Problem::new(Code::UpstreamFailed, words).with_status(status)
+}
+
+/// An answer of the gateway's own.
+fn refusal(problem: &Problem) -> Answer {
+    let status = StatusCode::from_u16(problem.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = own(status, problem::CONTENT_TYPE, problem.to_json());
+    if let Some(seconds) = problem.retry_after_s() {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    if status == StatusCode::UNAUTHORIZED {
+        response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    response
+}
+
+fn own(status: StatusCode, content_type: &'static str, body: Vec<u8>) -> Answer {
+    let mut response = Response::new(Either::Right(Full::new(Bytes::from(body))));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
