@@ -1,4 +1,4 @@
-//! What the product costs (`store`, `engine`), and measurements that settled a decision, kept so that they can be run again.
+//! What the product costs (`store`, `engine`, `gateway`, `postgres`), and measurements that settled a decision, kept so that they can be run again.
 
 mod bare;
 mod checkpoint;
@@ -7,6 +7,7 @@ mod cost;
 mod drivers;
 mod engine;
 mod fill;
+mod gateway;
 mod layouts;
 mod measure;
 mod options;
@@ -31,6 +32,7 @@ fn main() -> Outcome {
     match experiment.as_str() {
         "store" => store::run(&options),
         "engine" => engine::run(&options),
+        "gateway" => gateway::run(&options),
         "postgres" => postgres::run(&options),
         "postgres-layouts" => postgres::layouts::run(&options),
         "layouts" => compare::run(&options, layouts::LAYOUTS, Growth::Measured),

@@ -18,7 +18,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
 use crate::config::{ConfigError, Listen};
-use crate::public::{Peer, Public, Secure};
+use crate::public::{Peer, Public, Room, Secure};
 
 /// Accepts connections until it is told to stop, then lets those that are there come to their end.
 pub(crate) struct Listener {
@@ -68,11 +68,11 @@ impl Listener {
                 public: Arc::clone(&self.public),
                 peer: Peer(peer),
                 watcher: graceful.watcher(),
+                room: room.ok().map(|room| Room(Arc::new(room))),
             };
             let tls = self.tls.clone();
             let shake_within = self.settings.header_timeout;
             tokio::spawn(async move {
-                let _room = room;
                 match tls {
                     None => connection.serve(stream, None).await,
                     Some(tls) => match tokio::time::timeout(shake_within, tls.accept(stream)).await {
@@ -91,6 +91,7 @@ struct Connection {
     public: Arc<Public>,
     peer: Peer,
     watcher: Watcher,
+    room: Option<Room>,
 }
 
 impl Connection {
@@ -98,9 +99,12 @@ impl Connection {
     where
         T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let Self { http, public, peer, watcher } = self;
+        let Self { http, public, peer, watcher, room } = self;
         let service = service_fn(move |mut request: http::Request<hyper::body::Incoming>| {
             request.extensions_mut().insert(peer);
+            if let Some(room) = &room {
+                request.extensions_mut().insert(room.clone());
+            }
             if let Some(secure) = secure {
                 request.extensions_mut().insert(secure);
             }

@@ -14,6 +14,7 @@ use oncegate::AnyStore;
 use oncegate_core::problem::{self, Code, Problem};
 use oncegate_engine::Engine;
 use oncegate_tower::{Failed, Idempotency, Idempotent, ResponseBody};
+use tokio::sync::OwnedSemaphorePermit;
 use tower_layer::Layer as _;
 use tower_service::Service as _;
 
@@ -27,6 +28,12 @@ pub(crate) struct Peer(pub(crate) SocketAddr);
 /// It came by TLS; in a request's extensions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Secure;
+
+/// The connection's place among those that are open; in a request's extensions, because a tunnel outlives its connection.
+#[derive(Clone)]
+pub(crate) struct Room(
+    #[expect(dead_code, reason = "held, and given back when dropped")] pub(crate) Arc<OwnedSemaphorePermit>,
+);
 
 /// What the gateway answers with.
 pub(crate) type Answer = Response<Either<ResponseBody<UpstreamBody>, Full<Bytes>>>;
@@ -79,6 +86,8 @@ impl Public {
         }
         if self.limiter.is_full() {
             metrics::counter!("oncegate.gateway.shed.count").increment(1);
+            let (head, body) = request.into_parts();
+            oncegate_tower::leave_body(&head.headers, body).await;
             return refusal(&shed());
         }
         let mut layered = current.layered.clone();

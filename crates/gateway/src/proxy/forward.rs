@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use http::header::{self, Entry, HeaderMap, HeaderName, HeaderValue};
-use http::uri::{PathAndQuery, Scheme, Uri};
+use http::uri::{Authority, PathAndQuery, Scheme, Uri};
 use http::{Response, Version};
 use hyper::body::Incoming;
 use oncegate_core::policy::ForwardKey;
@@ -51,10 +51,16 @@ pub(super) fn request(
     let is_secure = head.extensions.remove::<Secure>().is_some();
 
     let headers = &mut head.headers;
+    let takes_trailers = takes_trailers(headers);
     drop_hop_by_hop(headers, &[]);
+    // gRPC servers insist on it; frames pass as they come, so it is true of this hop too.
+    if takes_trailers && upstream.http != Http::One {
+        headers.insert(header::TE, HeaderValue::from_static("trailers"));
+    }
     headers.remove(header::PROXY_AUTHORIZATION);
     // The gateway has answered it, or will.
     headers.remove(header::EXPECT);
+    headers.remove(header::HOST);
     headers.remove(ATTEMPT);
     if let Some(attempt) = attempt {
         forward_key(headers, attempt);
@@ -68,15 +74,32 @@ pub(super) fn request(
     add_via(headers, received);
     forwarded(headers, peer, host.as_ref(), is_secure);
 
-    let to = match (upstream.host, host) {
-        (HostHeader::Client, Some(host)) => host,
-        _ => HeaderValue::from_str(upstream.authority.as_str()).unwrap_or(HeaderValue::from_static("")),
+    let authority = match (upstream.host, host) {
+        (HostHeader::Client, Some(host)) => Authority::try_from(host.as_bytes()).ok(),
+        _ => None,
     };
-    headers.insert(header::HOST, to);
-    head.uri = address(&head.uri, upstream);
-    // hyper writes the version of the connection that it goes by.
-    head.version = if upstream.http == Http::Two { Version::HTTP_2 } else { Version::HTTP_11 };
+    head.uri = address(&head.uri, authority.as_ref().unwrap_or(&upstream.authority), upstream);
+    head.version = Version::HTTP_11;
     Outgoing::from_parts(head, body)
+}
+
+/// The same for HTTP/1.1, where the host is a header and the target is only a path. HTTP/2 has them in the address.
+pub(super) fn for_one(request: &mut Outgoing) {
+    let mut parts = std::mem::take(request.uri_mut()).into_parts();
+    if let Some(host) = parts.authority.take().and_then(|to| HeaderValue::from_str(to.as_str()).ok()) {
+        request.headers_mut().insert(header::HOST, host);
+    }
+    parts.scheme = None;
+    *request.uri_mut() = Uri::from_parts(parts).unwrap_or_default();
+}
+
+/// And back, if it came back unsent.
+pub(super) fn for_any(request: &mut Outgoing, is_tls: bool) {
+    let mut parts = std::mem::take(request.uri_mut()).into_parts();
+    let host = request.headers_mut().remove(header::HOST);
+    parts.authority = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
+    parts.scheme = Some(scheme(is_tls));
+    *request.uri_mut() = Uri::from_parts(parts).unwrap_or_default();
 }
 
 /// The upstream's answer, as it is kept and as the client gets it.
@@ -96,7 +119,7 @@ pub(super) fn switching(mut response: Response<Incoming>) -> Response<Incoming> 
 }
 
 /// Where the upstream is asked.
-fn address(client: &Uri, upstream: &Upstream) -> Uri {
+fn address(client: &Uri, authority: &Authority, upstream: &Upstream) -> Uri {
     let asked = client.path_and_query().map_or("/", PathAndQuery::as_str);
     let path = if upstream.base_path.is_empty() {
         client.path_and_query().cloned()
@@ -104,10 +127,14 @@ fn address(client: &Uri, upstream: &Upstream) -> Uri {
         format!("{}{asked}", upstream.base_path).parse().ok()
     };
     let mut parts = http::uri::Parts::default();
-    parts.scheme = Some(if upstream.is_tls { Scheme::HTTPS } else { Scheme::HTTP });
-    parts.authority = Some(upstream.authority.clone());
+    parts.scheme = Some(scheme(upstream.is_tls));
+    parts.authority = Some(authority.clone());
     parts.path_and_query = Some(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
     Uri::from_parts(parts).unwrap_or_default()
+}
+
+fn scheme(is_tls: bool) -> Scheme {
+    if is_tls { Scheme::HTTPS } else { Scheme::HTTP }
 }
 
 /// Every header that `Connection` names, then the usual ones.
@@ -127,6 +154,11 @@ fn drop_hop_by_hop(headers: &mut HeaderMap, spared: &[HeaderName]) {
     for name in &HOP_BY_HOP {
         headers.remove(name);
     }
+}
+
+fn takes_trailers(headers: &HeaderMap) -> bool {
+    let codings = headers.get_all(header::TE).iter().filter_map(|value| value.to_str().ok());
+    codings.flat_map(|value| value.split(',')).any(|coding| coding.trim().eq_ignore_ascii_case("trailers"))
 }
 
 fn forward_key(headers: &mut HeaderMap, attempt: &Attempt) {

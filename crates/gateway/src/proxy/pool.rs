@@ -15,6 +15,7 @@ use oncegate_tower::{Failed, RequestBody};
 
 use super::Outgoing;
 use super::connect::{Connected, Connector};
+use super::forward;
 use crate::config::{ConfigError, Upstream};
 
 type One = http1::SendRequest<RequestBody<Incoming>>;
@@ -23,6 +24,7 @@ type Two = http2::SendRequest<RequestBody<Incoming>>;
 /// Kept connections.
 pub(super) struct Pool {
     connector: Connector,
+    is_tls: bool,
     /// How long an answer's head may take.
     timeout: Duration,
     idle: Arc<Idle>,
@@ -42,6 +44,7 @@ impl Pool {
     pub(super) fn new(upstream: &Upstream) -> Result<Self, ConfigError> {
         Ok(Self {
             connector: Connector::new(upstream)?,
+            is_tls: upstream.is_tls,
             timeout: upstream.timeout,
             idle: Arc::new(Idle {
                 kept: Mutex::default(),
@@ -64,6 +67,7 @@ impl Pool {
             may_send()?;
             let (sent, lent) = match connection {
                 Connected::One(mut one) => {
+                    forward::for_one(&mut request);
                     let sent = tokio::time::timeout(self.timeout, one.try_send_request(request)).await;
                     let idle = Arc::clone(&self.idle);
                     (sent, Some(Lent { one, longest: idle.longest, idle }))
@@ -80,7 +84,14 @@ impl Pool {
                 Err(_) => return Err(Failed(Failure::Timeout)),
                 Ok(Err(mut error)) => match error.take_message() {
                     // A kept connection that had ended: nothing was sent, so the next one is not a second time.
-                    Some(unsent) if !is_new => request = unsent,
+                    Some(unsent) if !is_new => {
+                        request = unsent;
+                        match lent {
+                            Some(_) => forward::for_any(&mut request, self.is_tls),
+                            // It may not know yet that it has ended.
+                            None => *self.two.lock().await = None,
+                        }
+                    }
                     Some(_) => return Err(Failed(Failure::Unsent)),
                     None => return Err(Failed(failure_of(&error))),
                 },

@@ -5,10 +5,13 @@ use http::{HeaderValue, Request, Response, Version};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
+use crate::public::Room;
+
 /// A client that wants to speak something else from here on.
 pub(super) struct Tunnel {
     pub(super) protocol: HeaderValue,
     client: OnUpgrade,
+    room: Option<Room>,
 }
 
 /// Whether the request asks for it.
@@ -21,7 +24,8 @@ pub(super) fn asked_for<B>(request: &mut Request<B>) -> Option<Tunnel> {
         return None;
     }
     let protocol = request.headers().get(UPGRADE)?.clone();
-    Some(Tunnel { protocol, client: hyper::upgrade::on(request) })
+    let room = request.extensions_mut().remove::<Room>();
+    Some(Tunnel { protocol, client: hyper::upgrade::on(request), room })
 }
 
 impl Tunnel {
@@ -29,6 +33,7 @@ impl Tunnel {
     pub(super) fn join<B>(self, response: &mut Response<B>) {
         let upstream = hyper::upgrade::on(response);
         tokio::spawn(async move {
+            let _room = self.room;
             let (client, upstream) = match tokio::try_join!(self.client, upstream) {
                 Ok(ends) => ends,
                 Err(error) => return tracing::debug!(%error, "a tunnel could not be made"),
