@@ -54,7 +54,8 @@ pub(super) fn request(
     let takes_trailers = takes_trailers(headers);
     drop_hop_by_hop(headers, &[]);
     // gRPC servers insist on it; frames pass as they come, so it is true of this hop too.
-    if takes_trailers && upstream.http != Http::One {
+    let may_speak_two = upstream.http == Http::Two || (upstream.http == Http::Auto && upstream.is_tls);
+    if takes_trailers && may_speak_two {
         headers.insert(header::TE, HeaderValue::from_static("trailers"));
     }
     headers.remove(header::PROXY_AUTHORIZATION);
