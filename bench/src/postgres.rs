@@ -102,3 +102,14 @@ fn replays(options: &Options, server: &Postgres) -> Outcome {
 fn runtime() -> Outcome<Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
 }
+
+/// The id of the key with this number, spread like a hash.
+fn id(n: u64) -> Vec<u8> {
+    let mix = |n: u64| {
+        let n = (n ^ (n >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let n = (n ^ (n >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        n ^ (n >> 31)
+    };
+    let n = n.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    [mix(n).to_be_bytes(), mix(!n).to_be_bytes()].concat()
+}

@@ -8,6 +8,7 @@ use tokio::runtime::Runtime;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, NoTls, Statement};
 
+use super::id;
 use crate::Outcome;
 use crate::cost::Turn;
 use crate::engine::timed;
@@ -168,15 +169,4 @@ impl Connection {
             Err("a row was refused".into())
         }
     }
-}
-
-/// Spread like a hash.
-fn id(n: u64) -> Vec<u8> {
-    let mix = |n: u64| {
-        let n = (n ^ (n >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let n = (n ^ (n >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        n ^ (n >> 31)
-    };
-    let n = n.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    [mix(n).to_be_bytes(), mix(!n).to_be_bytes()].concat()
 }

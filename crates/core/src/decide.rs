@@ -239,11 +239,7 @@ fn take(record: &Record, take: &Take, now: Now) -> Step {
             Step::keep(Decision::Execute(Lease::of(record)))
         }
         // Without its request nobody but the client can go on.
-        State::InProgress
-            if record.is_lapsed(now)
-                && record.terms.crash == CrashPolicy::Resume
-                && record.request.is_some() =>
-        {
+        State::InProgress if record.is_lapsed(now) && record.is_resumable() => {
             // From here on a worker runs it, with backoff and an end.
             let expires_at = Some(rows::waiting_end(record).max(now.at.plus(take.lease)));
             let next =

@@ -89,6 +89,12 @@ impl Record {
         self.expires_at.is_some_and(|end| now.at >= end)
     }
 
+    /// Somebody other than its client can go on with it once its lease has lapsed: its policy says so, and its request is kept.
+    #[must_use]
+    pub fn is_resumable(&self) -> bool {
+        self.terms.crash == CrashPolicy::Resume && self.request.is_some()
+    }
+
     /// When a worker should look at it next: the one moment by which stores order what is due, state by state.
     #[must_use]
     pub fn due_at(&self) -> Option<Timestamp> {

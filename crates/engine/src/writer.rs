@@ -10,8 +10,10 @@
 
 mod batch;
 mod pace;
+mod queue;
+#[cfg(test)]
+mod tests;
 
-use std::collections::{HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -29,6 +31,7 @@ use crate::meters::names;
 use crate::options::Options;
 use batch::Batch;
 use pace::Pace;
+use queue::{Job, Queue};
 
 /// What waits is measured in these.
 const UNIT_BYTES: usize = 1024;
@@ -70,25 +73,6 @@ struct Shared {
     lingers: AtomicU64,
 }
 
-#[derive(Debug, Default)]
-struct Queue {
-    jobs: VecDeque<Job>,
-    /// Keys of batches that are on their way.
-    busy: HashSet<RecordId>,
-    /// The gathering thread sleeps until so many are here.
-    wanted: usize,
-    is_closed: bool,
-}
-
-#[derive(Debug)]
-struct Job {
-    write: Write,
-    outcome: oneshot::Sender<Result<Outcome, Failed>>,
-    /// Whoever sets it first has the write: the thread to apply it, or the caller to take it back.
-    claim: Arc<AtomicBool>,
-    room: OwnedSemaphorePermit,
-}
-
 impl Writer {
     pub(crate) fn start<S: Store>(
         store: &Arc<S>,
@@ -115,7 +99,6 @@ impl Writer {
                 breaker: Arc::clone(breaker),
                 shared: Arc::clone(&shared),
                 runtime: runtime.clone(),
-                is_alone: at_once == 1,
                 batch_max: options.batch_max.max(1),
                 pace: Pace::new(options.linger),
                 batch_size: histogram!(names::BATCH_SIZE),
@@ -142,12 +125,9 @@ impl Writer {
     fn push(&self, write: Write, room: OwnedSemaphorePermit) -> Ticket {
         let (sender, outcome) = oneshot::channel();
         let claim = Arc::new(AtomicBool::new(false));
-        let job = Job { write, outcome: sender, claim: Arc::clone(&claim), room };
-        let mut queue = self.shared.queue();
-        queue.jobs.push_back(job);
-        let is_enough = queue.jobs.len() >= queue.wanted;
-        drop(queue);
-        if is_enough {
+        let job = Job { write, outcome: sender, claim: Arc::clone(&claim), room, number: 0 };
+        let is_awaited = self.shared.queue().push(job);
+        if is_awaited {
             self.shared.arrived.notify_one();
         }
         Ticket { outcome, claim }
@@ -173,6 +153,11 @@ impl Writer {
 
     pub(crate) fn writes(&self) -> u64 {
         self.shared.writes.load(Ordering::Relaxed)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn counted(&self) -> queue::Counted {
+        self.shared.queue().counted
     }
 
     pub(crate) fn lingers(&self) -> u64 {
@@ -248,8 +233,6 @@ struct Thread<S> {
     breaker: Arc<Breaker>,
     shared: Arc<Shared>,
     runtime: Handle,
-    /// No other thread takes from the queue.
-    is_alone: bool,
     batch_max: usize,
     pace: Pace,
     batch_size: Histogram,
@@ -271,8 +254,8 @@ impl<S: Store> Thread<S> {
     /// One batch; `false` when there will be no more.
     fn turn(&mut self) -> bool {
         let Some(batch) = self.next_batch() else { return false };
+        let _on_the_way = OnTheWay::new(&self.shared, &batch);
         if !batch.is_empty() {
-            let _on_the_way = (!self.is_alone).then(|| OnTheWay::new(&self.shared, &batch));
             self.commit(batch);
         }
         true
@@ -284,30 +267,22 @@ impl<S: Store> Thread<S> {
         let _gathering = shared.gathering.lock().unwrap_or_else(PoisonError::into_inner);
         let mut queue = shared.queue();
         queue.wanted = 1;
-        while queue.jobs.is_empty() {
+        while queue.here() == 0 {
+            // Whoever has a batch on its way comes back for those behind it.
             if queue.is_closed {
                 return None;
             }
             queue = shared.arrived.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
-        let in_flight = shared.in_flight.load(Ordering::Relaxed);
-        if let Some(wanted) = self.pace.wanted(queue.jobs.len(), in_flight, self.batch_max) {
+        // Of those in flight, who waits for another batch's end brings nothing to this one.
+        let in_flight = shared.in_flight.load(Ordering::Relaxed).saturating_sub(queue.parked());
+        if let Some(wanted) = self.pace.wanted(queue.here(), in_flight, self.batch_max) {
             shared.lingers.fetch_add(1, Ordering::Relaxed);
             queue = linger(&shared, queue, wanted, self.pace.linger());
         }
         // Nobody needs to wake a thread that is awake.
         queue.wanted = usize::MAX;
-        let Queue { jobs, busy, .. } = &mut *queue;
-        let batch = Batch::take(jobs, self.batch_max, busy);
-        if batch.is_empty() && !queue.jobs.is_empty() {
-            // All that is here is about keys of batches on their way: the end of one of these is worth waiting for.
-            queue.wanted = queue.jobs.len() + 1;
-            drop(shared.arrived.wait(queue).unwrap_or_else(PoisonError::into_inner));
-            return Some(batch);
-        }
-        if !self.is_alone {
-            queue.busy.extend(batch.writes.iter().map(Write::id));
-        }
+        let batch = queue.take(self.batch_max);
         drop(queue);
         self.pace.took(batch.len());
         Some(batch)
@@ -370,12 +345,7 @@ impl OnTheWay {
 
 impl Drop for OnTheWay {
     fn drop(&mut self) {
-        let mut queue = self.shared.queue();
-        for id in &self.ids {
-            queue.busy.remove(id);
-        }
-        let is_awaited = !queue.jobs.is_empty();
-        drop(queue);
+        let is_awaited = self.shared.queue().free(&self.ids);
         if is_awaited {
             self.shared.arrived.notify_one();
         }
@@ -391,7 +361,7 @@ fn linger<'q>(
 ) -> MutexGuard<'q, Queue> {
     let started = Instant::now();
     queue.wanted = wanted;
-    while queue.jobs.len() < wanted && !queue.is_closed {
+    while queue.here() < wanted && !queue.is_closed {
         let left = limit.saturating_sub(started.elapsed());
         if left.is_zero() {
             break;

@@ -8,9 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use oncegate_core::identity::RecordId;
 use oncegate_store::Result;
-use oncegate_store::signals::{Heard, Pending, Signal, Signals};
+use oncegate_store::signals::{Heard, Pending, Signal, Signals, of_message, to_message};
 use redis::RedisError;
 use redis::aio::{PubSub, PubSubSink, PubSubStream};
 use tokio::sync::{Mutex, mpsc};
@@ -69,7 +68,7 @@ impl Signals for RedisSignals {
             if signals.is_empty() {
                 return Ok(());
             }
-            let (channel, message) = (self.channel.clone(), encode(signals));
+            let (channel, message) = (self.channel.clone(), to_message(signals));
             let publish = async move |mut connection| {
                 redis::cmd("PUBLISH").arg(channel).arg(message).query_async::<()>(&mut connection).await
             };
@@ -140,7 +139,7 @@ impl Listener {
             match message {
                 Ok(Some(_)) if has_missed => {}
                 // What is not understood, a newer release's, may be anything.
-                Ok(Some(message)) => match decode(message.get_payload_bytes()) {
+                Ok(Some(message)) => match read(message.get_payload_bytes()) {
                     Some(signals) => has_missed = self.tell.try_send(Heard::Signals(signals)).is_err(),
                     None => has_missed = true,
                 },
@@ -154,53 +153,27 @@ impl Listener {
     }
 }
 
-const LAYOUT: u8 = 1;
-const SETTLED: u8 = 1;
-const FORGOTTEN: u8 = 2;
-const SIGNAL: usize = 17;
-
-/// A byte for the layout, then seventeen a signal: what, and of which record.
-fn encode(signals: &[Signal]) -> Vec<u8> {
-    let mut message = Vec::with_capacity(1 + SIGNAL * signals.len());
-    message.push(LAYOUT);
-    for signal in signals {
-        let (what, id) = match signal {
-            Signal::Settled(id) => (SETTLED, id),
-            Signal::Forgotten(id) => (FORGOTTEN, id),
-        };
-        message.push(what);
-        message.extend(id.as_bytes());
-    }
-    message
-}
-
-fn decode(message: &[u8]) -> Option<Vec<Signal>> {
-    let (&LAYOUT, signals) = message.split_first()? else { return None };
-    let signals = signals.chunks(SIGNAL).map(|signal| {
-        let (&what, id) = signal.split_first()?;
-        let id = RecordId::from_bytes(id.try_into().ok()?);
-        match what {
-            SETTLED => Some(Signal::Settled(id)),
-            FORGOTTEN => Some(Signal::Forgotten(id)),
-            _ => None,
-        }
-    });
-    signals.collect()
+/// All of it, or nothing.
+fn read(message: &[u8]) -> Option<Vec<Signal>> {
+    of_message(std::str::from_utf8(message).ok()?).collect::<std::result::Result<_, _>>().ok()
 }
 
 #[cfg(test)]
 mod tests {
+    use oncegate_core::identity::RecordId;
+
     use super::*;
 
     #[test]
     fn messages_come_back_and_others_are_not_understood() {
         let (one, two) = (RecordId::from_bytes([1; 16]), RecordId::from_bytes([2; 16]));
         let signals = vec![Signal::Settled(one), Signal::Forgotten(two)];
-        let message = encode(&signals);
-        assert_eq!(decode(&message), Some(signals));
-        assert_eq!(decode(&[]), None);
-        assert_eq!(decode(&message[..message.len() - 1]), None);
-        assert_eq!(decode(&[&[2], &message[1..]].concat()), None, "another layout");
-        assert_eq!(decode(&[&[LAYOUT, 9], &message[2..]].concat()), None, "another signal");
+        let message = to_message(&signals);
+        assert_eq!(read(message.as_bytes()), Some(signals));
+        assert_eq!(read(&[]), None);
+        assert_eq!(read(&[1; 18]), None, "another layout");
+        assert_eq!(read(&message.as_bytes()[..message.len() - 1]), None);
+        assert_eq!(read(&[b"\xff", &message.as_bytes()[1..]].concat()), None, "not even text");
+        assert_eq!(read(format!("{message} x{two}").as_bytes()), None, "another signal among ours");
     }
 }

@@ -17,7 +17,7 @@ use crate::query::{Counts, Cursor, Due, Filter, Page, Scan};
 use crate::shared_cache::Realm;
 use crate::signals::Signals;
 use crate::write::{Outcome, Write};
-use crate::{Capability, Result, Store};
+use crate::{Capability, Result, Store, Writing};
 
 /// What goes wrong with one `apply`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +46,7 @@ pub enum Fault {
 #[derive(Clone, Debug)]
 pub struct Faulty<S> {
     inner: S,
+    writing: Writing,
     shared: Arc<Shared>,
 }
 
@@ -77,7 +78,13 @@ impl<S: Store> Faulty<S> {
     pub fn new(inner: S) -> Self {
         let shared =
             Shared { plan: Mutex::default(), gate: Semaphore::new(0), calls: watch::Sender::default() };
-        Self { inner, shared: Arc::new(shared) }
+        Self { writing: inner.capability().writing, inner, shared: Arc::new(shared) }
+    }
+
+    /// Says that it takes so many batches at once, as a store over the network does.
+    #[must_use]
+    pub fn taking_at_once(self, at_once: usize) -> Self {
+        Self { writing: Writing::Awaits { at_once }, ..self }
     }
 
     /// The next `apply` that has no fault queued meets this one.
@@ -183,7 +190,7 @@ fn injected(effect: Effect, operation: &'static str) -> StoreError {
 
 impl<S: Store> Store for Faulty<S> {
     fn capability(&self) -> Capability {
-        self.inner.capability()
+        Capability { writing: self.writing, ..self.inner.capability() }
     }
 
     async fn apply(&self, batch: &[Write]) -> Result<Vec<Outcome>> {

@@ -1,6 +1,6 @@
 //! What can be asked of a store besides single rows.
 
-use oncegate_core::record::{CrashPolicy, Record, StateKind};
+use oncegate_core::record::{Record, StateKind};
 use oncegate_core::time::Timestamp;
 
 /// Which moment has come.
@@ -25,10 +25,9 @@ impl Due {
     /// When `record` is due in this sense, if it ever is. Stores may index this any way they like, and must agree with it.
     #[must_use]
     pub fn moment(self, record: &Record) -> Option<Timestamp> {
-        let is_resumed = record.terms.crash == CrashPolicy::Resume && record.request.is_some();
         match (self, record.state.kind()) {
-            (Self::Lapsed, StateKind::InProgress) if !is_resumed => record.due_at(),
-            (Self::Resumable, StateKind::InProgress) if is_resumed => record.due_at(),
+            (Self::Lapsed, StateKind::InProgress) if !record.is_resumable() => record.due_at(),
+            (Self::Resumable, StateKind::InProgress) if record.is_resumable() => record.due_at(),
             (Self::Pending, StateKind::Pending) | (Self::Doubted, StateKind::Unknown) => record.due_at(),
             (
                 Self::Expired,

@@ -215,12 +215,20 @@ pub fn state_kind(number: u8) -> Option<StateKind> {
 
 const CRASH: [CrashPolicy; 3] = [CrashPolicy::Reconcile, CrashPolicy::Resume, CrashPolicy::Restart];
 
-const fn crash_number(crash: CrashPolicy) -> u8 {
+/// The number of a crash policy, in rows.
+#[must_use]
+pub const fn crash_number(crash: CrashPolicy) -> u8 {
     match crash {
         CrashPolicy::Reconcile => 0,
         CrashPolicy::Resume => 1,
         CrashPolicy::Restart => 2,
     }
+}
+
+/// The crash policy with this number.
+#[must_use]
+pub fn crash_policy(number: u8) -> Option<CrashPolicy> {
+    CRASH.into_iter().find(|crash| crash_number(*crash) == number)
 }
 
 fn terms(out: &mut Encoder, terms: &Terms) {
@@ -243,8 +251,7 @@ fn terms(out: &mut Encoder, terms: &Terms) {
 }
 
 fn read_terms(input: &mut Decoder<'_>) -> Result<Terms, Malformed> {
-    let crash = input.u8()?;
-    let crash = CRASH.into_iter().find(|policy| crash_number(*policy) == crash).ok_or(input.malformed())?;
+    let crash = crash_policy(input.u8()?).ok_or(input.malformed())?;
     let retention = span(input)?;
     let retention_from = if flag(input)? { RetentionFrom::Creation } else { RetentionFrom::Settlement };
     let after_retention = match input.u16()? {

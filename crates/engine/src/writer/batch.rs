@@ -1,20 +1,20 @@
-//! Takes a batch out of the queue: at most one write a key.
+//! A batch: at most one write a key, and who is to be told of it.
 //!
 //! A second *insert* of a key that is already in the batch need not be written at all: had it been applied right after the first,
 //! in the same commit, it would have been refused and shown the first one's row. So it is told that, and a hundred
 //! duplicates of one request cost one commit. Anything else of that key waits for the next batch, in order.
 
-use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use oncegate_core::identity::RecordId;
 use oncegate_store::{Effect, Kind, Outcome, StoreError, Write};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use super::{Failed, Job};
+use super::Failed;
+use super::queue::Job;
 
 /// Writes, and who waits for each of them.
+#[derive(Default)]
 pub(super) struct Batch {
     pub(super) writes: Vec<Write>,
     pub(super) waiting: Vec<Waiting>,
@@ -29,40 +29,8 @@ pub(super) struct Waiting {
 }
 
 impl Batch {
-    /// Takes what is at the head of the queue, but nothing of keys that are `busy` in another batch.
-    pub(super) fn take(queue: &mut VecDeque<Job>, batch_max: usize, busy: &HashSet<RecordId>) -> Self {
-        let mut batch = Self { writes: Vec::new(), waiting: Vec::new() };
-        let mut places: HashMap<RecordId, usize> = HashMap::new();
-        let mut blocked: HashSet<RecordId> = HashSet::new();
-        let mut left = VecDeque::new();
-        while batch.writes.len() < batch_max
-            && let Some(job) = queue.pop_front()
-        {
-            let id = job.write.id();
-            match places.get(&id) {
-                None if !blocked.contains(&id) && !busy.contains(&id) => {
-                    if batch.add(job) {
-                        places.insert(id, batch.writes.len() - 1);
-                    }
-                }
-                Some(place) if !blocked.contains(&id) && batch.may_follow(*place, &job) => {
-                    batch.follow(*place, job);
-                }
-                _ => {
-                    blocked.insert(id);
-                    left.push_back(job);
-                }
-            }
-        }
-        // In order, before those that came later.
-        while let Some(job) = left.pop_back() {
-            queue.push_front(job);
-        }
-        batch
-    }
-
     /// Adds a write, unless its caller has taken it back.
-    fn add(&mut self, job: Job) -> bool {
+    pub(super) fn add(&mut self, job: Job) -> bool {
         if job.claim.swap(true, Ordering::AcqRel) {
             return false;
         }
@@ -71,13 +39,17 @@ impl Batch {
         true
     }
 
-    fn may_follow(&self, place: usize, job: &Job) -> bool {
-        matches!((&self.writes[place], &job.write), (Write::Insert(_), Write::Insert(_)))
+    /// Whether this write, of the same key, need not be written if the last that was added is.
+    pub(super) fn may_follow(&self, job: &Job) -> bool {
+        matches!((self.writes.last(), &job.write), (Some(Write::Insert(_)), Write::Insert(_)))
     }
 
-    fn follow(&mut self, place: usize, job: Job) {
-        if !job.claim.swap(true, Ordering::AcqRel) {
-            self.waiting[place].followers.push(job.outcome);
+    /// Tells whoever waits for it together with the last that was added, unless they have taken it back.
+    pub(super) fn follow(&mut self, job: Job) {
+        if let Some(last) = self.waiting.last_mut()
+            && !job.claim.swap(true, Ordering::AcqRel)
+        {
+            last.followers.push(job.outcome);
         }
     }
 
@@ -116,75 +88,5 @@ impl Waiting {
             let _ = follower.send(Err(Arc::new(error)));
         }
         let _ = self.first.send(Err(Arc::clone(error)));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::AtomicBool;
-    use std::time::Duration;
-
-    use oncegate_core::identity::Version;
-    use tokio::sync::Semaphore;
-
-    use super::*;
-
-    type Told = oneshot::Receiver<Result<Outcome, Failed>>;
-
-    /// A write that needs no row: what it is conditioned on tells it from others of the same key.
-    fn change(key: u8, version: i64) -> (Job, Told) {
-        let id = RecordId::from_bytes([key; 16]);
-        let expect = Version::from_raw(version);
-        job(Write::Remove { id, expect, grace: Duration::ZERO })
-    }
-
-    fn job(write: Write) -> (Job, Told) {
-        let (outcome, told) = oneshot::channel();
-        let room = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-        (Job { write, outcome, claim: Arc::new(AtomicBool::new(false)), room }, told)
-    }
-
-    fn shown(batch: &Batch) -> Vec<(u8, i64)> {
-        let one = |write: &Write| match write {
-            Write::Remove { id, expect, .. } => (id.as_bytes()[0], expect.as_raw()),
-            other => unreachable!("{other:?}"),
-        };
-        batch.writes.iter().map(one).collect()
-    }
-
-    #[test]
-    fn a_batch_has_one_write_a_key_and_the_rest_keeps_its_order() {
-        let jobs = [(1, 1), (2, 1), (1, 2), (3, 1), (1, 3), (2, 2)];
-        let mut queue: VecDeque<Job> = jobs.map(|(key, version)| change(key, version).0).into();
-        assert_eq!(shown(&Batch::take(&mut queue, 10, &HashSet::new())), [(1, 1), (2, 1), (3, 1)]);
-        assert_eq!(shown(&Batch::take(&mut queue, 10, &HashSet::new())), [(1, 2), (2, 2)]);
-        assert_eq!(shown(&Batch::take(&mut queue, 10, &HashSet::new())), [(1, 3)]);
-        assert!(queue.is_empty());
-    }
-
-    #[test]
-    fn what_another_batch_is_about_waits_in_order() {
-        let jobs = [(1, 1), (2, 1), (1, 2)];
-        let mut queue: VecDeque<Job> = jobs.map(|(key, version)| change(key, version).0).into();
-        let busy = HashSet::from([RecordId::from_bytes([1; 16])]);
-        assert_eq!(shown(&Batch::take(&mut queue, 10, &busy)), [(2, 1)]);
-        assert!(Batch::take(&mut queue, 10, &busy).is_empty());
-        assert_eq!(shown(&Batch::take(&mut queue, 10, &HashSet::new())), [(1, 1)]);
-        assert_eq!(shown(&Batch::take(&mut queue, 10, &HashSet::new())), [(1, 2)]);
-    }
-
-    #[test]
-    fn a_batch_is_no_larger_than_it_may_be() {
-        let mut queue: VecDeque<Job> = (0..10).map(|key| change(key, 1).0).collect();
-        assert_eq!(Batch::take(&mut queue, 4, &HashSet::new()).len(), 4);
-        assert_eq!(queue.len(), 6);
-    }
-
-    #[test]
-    fn what_was_taken_back_is_not_written() {
-        let (given_up, _told) = change(1, 1);
-        given_up.claim.store(true, Ordering::Release);
-        let mut queue = VecDeque::from([given_up, change(1, 2).0]);
-        assert_eq!(shown(&Batch::take(&mut queue, 10, &HashSet::new())), [(1, 2)]);
     }
 }

@@ -14,7 +14,7 @@ use oncegate_core::time::{Timestamp, micros};
 use oncegate_store::Write;
 use tokio_postgres::types::ToSql;
 
-use super::row::{attention_at, is_resumable, state_column};
+use super::row::{attention_at, state_column};
 
 /// Writes that name each key once.
 #[derive(Default)]
@@ -123,7 +123,7 @@ impl<'w> Rows<'w> {
         self.attention_at.push(attention_at(record));
         self.expires_at.push(record.expires_at.map(Timestamp::as_micros));
         self.created_at.push(record.created_at.as_micros());
-        self.resumable.push(is_resumable(record));
+        self.resumable.push(record.is_resumable());
         self.scope.push(record.address.scope.as_str());
         self.key.push(record.address.key.as_str());
         self.operation.push(record.operation.as_str());

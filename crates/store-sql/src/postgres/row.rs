@@ -3,7 +3,7 @@
 use oncegate_core::codec::Malformed;
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::codec::{Texts, state_number};
-use oncegate_core::record::{CrashPolicy, Record, StateKind};
+use oncegate_core::record::{Record, StateKind};
 use oncegate_core::time::Timestamp;
 use tokio_postgres::Row;
 
@@ -34,9 +34,4 @@ pub(super) fn attention_at(record: &Record) -> Option<i64> {
         StateKind::FailedRetryable | StateKind::Unknown | StateKind::Expired => record.due_at(),
     };
     first.map(Timestamp::as_micros)
-}
-
-/// A lapsed lease is the completer's.
-pub(super) fn is_resumable(record: &Record) -> bool {
-    record.terms.crash == CrashPolicy::Resume && record.request.is_some()
 }

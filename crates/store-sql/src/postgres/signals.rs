@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use oncegate_store::signals::{Heard, Pending, Signal, Signals};
+use oncegate_store::signals::{Heard, Pending, Signal, Signals, of_message, to_message};
 use oncegate_store::{Effect, Result};
 use tokio::sync::{Mutex, mpsc};
 use tokio_postgres::Notification;
@@ -13,7 +13,7 @@ use super::error::Failure;
 use super::session::{Pooling, Session};
 use super::settings::Settings;
 
-/// A payload is under 8,000 bytes; an id and its mark take 30, and a space.
+/// A payload is under 8,000 bytes; a signal takes 30, and a space.
 const SIGNALS_A_PAYLOAD: usize = 250;
 /// So many notifications may wait to be heard; past that, some are missed, and that is said.
 const WAITING_MAX: usize = 4_096;
@@ -57,7 +57,7 @@ impl PgSignals {
     }
 
     async fn notify(&self, signals: &[Signal]) -> std::result::Result<(), Failure> {
-        let payloads: Vec<String> = signals.chunks(SIGNALS_A_PAYLOAD).map(payload).collect();
+        let payloads: Vec<String> = signals.chunks(SIGNALS_A_PAYLOAD).map(to_message).collect();
         let mut voice = self.voice.lock().await;
         let session = match voice.take().filter(|session| !session.is_closed()) {
             Some(session) => session,
@@ -113,27 +113,9 @@ impl Signals for PgSignals {
     }
 }
 
-/// One mark and one id after the other: `s` settled, `f` forgotten.
-fn payload(signals: &[Signal]) -> String {
-    let word = |signal: &Signal| match signal {
-        Signal::Settled(id) => format!("s{id}"),
-        Signal::Forgotten(id) => format!("f{id}"),
-    };
-    signals.iter().map(word).collect::<Vec<_>>().join(" ")
-}
-
 /// What is not understood was told by another release, and is passed over.
 fn read(payload: &str, into: &mut Vec<Signal>) {
-    let signal = |word: &str| {
-        let (mark, id) = word.split_at_checked(1)?;
-        let id = id.parse().ok()?;
-        match mark {
-            "s" => Some(Signal::Settled(id)),
-            "f" => Some(Signal::Forgotten(id)),
-            _ => None,
-        }
-    };
-    into.extend(payload.split(' ').filter_map(signal));
+    into.extend(of_message(payload).flatten());
 }
 
 #[cfg(test)]
@@ -148,7 +130,7 @@ mod tests {
             .map(|n| RecordId::from_bytes([n; 16]))
             .map(|id| if id.as_bytes()[0] % 2 == 0 { Signal::Settled(id) } else { Signal::Forgotten(id) })
             .collect();
-        let payload = payload(&told);
+        let payload = to_message(&told);
         assert!(payload.len() < 8_000, "{}", payload.len());
         let mut heard = Vec::new();
         read(&payload, &mut heard);

@@ -2,6 +2,7 @@
 
 use oncegate_core::identity::RecordId;
 use oncegate_core::key::Key;
+use oncegate_core::record::codec::state_number;
 use oncegate_core::scope::{Address, Scope};
 use oncegate_core::time::Timestamp;
 use oncegate_store::{Counts, Cursor, Filter, Page};
@@ -9,7 +10,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params_from_iter};
 
 use super::error::Failure;
-use super::row::{decode, state_kind, state_number};
+use super::row::{decode, state_kind};
 use super::statements::SELECT;
 
 /// A page of rows, newest first. The cursor is the last row's place in the order of arrival.
@@ -27,7 +28,7 @@ pub(super) fn page(
         conditions.add("record.seq < ?", Value::Integer(seq));
     }
     if let Some(state) = state {
-        conditions.add("state = ?", Value::Integer(state_number(*state)));
+        conditions.add("state = ?", Value::Integer(i64::from(state_number(*state))));
     }
     if let Some(parked) = parked {
         conditions.add("coalesce(parked, 0) = ?", Value::Integer(i64::from(*parked)));

@@ -1,6 +1,7 @@
 //! Records as columns.
 //!
-//! Columns are bound and read in one order ([`COLUMNS`]). Every enum's number is stated here once, for both ways.
+//! Columns are bound and read in one order ([`COLUMNS`]). The numbers of states and crash policies are those of
+//! [`codec`]; every other enum's is stated here once, for both ways.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use oncegate_core::identity::{Fence, RecordId, Token, Version};
 use oncegate_core::key::Key;
 use oncegate_core::record::{
     AfterRetention, CrashPolicy, Doubt, Evidence, Execution, GoneStatus, Grant, Reason, Record,
-    RecoveryPoint, RetentionFrom, State, StateKind, StoredRequest, Terms,
+    RecoveryPoint, RetentionFrom, State, StateKind, StoredRequest, Terms, codec,
 };
 use oncegate_core::response::Answer;
 use oncegate_core::scope::{Address, Operation, Scope};
@@ -96,13 +97,13 @@ pub(super) fn bind(record: &Record, statement: &mut Statement<'_>, part: Part) -
     columns.bind(&record.id.as_bytes()[..])?;
     columns.bind_identity(record.address.scope.as_str())?;
     columns.bind_identity(record.address.key.as_str())?;
-    columns.bind(state_number(record.state.kind()))?;
+    columns.bind(codec::state_number(record.state.kind()))?;
     columns.bind(record.version.as_raw())?;
     columns.bind(life.map(|life| &life.as_bytes()[..]))?;
     columns.bind_frozen(record.operation.as_str())?;
     columns.bind_frozen(record.fingerprint.version())?;
     columns.bind_frozen(&record.fingerprint.digest()[..])?;
-    columns.bind_frozen(crash_number(record.terms.crash))?;
+    columns.bind_frozen(codec::crash_number(record.terms.crash))?;
     columns.bind_frozen(micros(record.terms.retention))?;
     columns.bind_frozen(record.terms.retention_from == RetentionFrom::Creation)?;
     columns.bind_frozen(after_retention)?;
@@ -309,34 +310,15 @@ impl Reader<'_> {
     }
 }
 
-/// The number of a state, in rows and indexes.
-pub(super) const fn state_number(state: StateKind) -> i64 {
-    match state {
-        StateKind::Pending => 0,
-        StateKind::InProgress => 1,
-        StateKind::Completed => 2,
-        StateKind::FailedRetryable => 3,
-        StateKind::Unknown => 4,
-        StateKind::Expired => 5,
-    }
-}
-
+/// The state with the number in its column.
 pub(super) fn state_kind(number: i64) -> Result<StateKind, Failure> {
-    let found = StateKind::ALL.into_iter().find(|state| state_number(*state) == number);
-    found.ok_or_else(|| unreadable("state"))
-}
-
-const fn crash_number(crash: CrashPolicy) -> i64 {
-    match crash {
-        CrashPolicy::Reconcile => 0,
-        CrashPolicy::Resume => 1,
-        CrashPolicy::Restart => 2,
-    }
+    let state = u8::try_from(number).ok().and_then(codec::state_kind);
+    state.ok_or_else(|| unreadable("state"))
 }
 
 fn crash_policy(number: i64) -> Result<CrashPolicy, Failure> {
-    let all = [CrashPolicy::Reconcile, CrashPolicy::Resume, CrashPolicy::Restart];
-    all.into_iter().find(|crash| crash_number(*crash) == number).ok_or_else(|| unreadable("crash policy"))
+    let crash = u8::try_from(number).ok().and_then(codec::crash_policy);
+    crash.ok_or_else(|| unreadable("crash policy"))
 }
 
 fn after_retention_of(number: i64, tombstone: Option<i64>) -> Result<AfterRetention, Failure> {

@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use oncegate_core::identity::{RecordId, Version};
+use oncegate_core::record::codec::state_number;
 use oncegate_core::record::{Record, State, StateKind};
 use oncegate_core::response::Answer;
 use oncegate_core::time::{Timestamp, micros};
@@ -11,7 +12,7 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, Rows, params};
 
 use super::error::Failure;
 use super::places::Places;
-use super::row::{self, COLUMNS, COMMON, FROZEN, IDENTITY, Part, decode, state_number};
+use super::row::{self, COLUMNS, COMMON, FROZEN, IDENTITY, Part, decode};
 
 static INSERT: LazyLock<String> = LazyLock::new(|| insert_of(&COLUMNS));
 /// The usual reserve: what it leaves out is NULL.
