@@ -6,9 +6,10 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::place::authority;
+use crate::wait::PATIENCE;
 
 mod line;
 
@@ -30,9 +31,6 @@ pub struct TcpProxy {
     state: Arc<State>,
     accepting: Option<JoinHandle<()>>,
 }
-
-/// How long [`TcpProxy::fired`] waits.
-const PATIENCE: Duration = Duration::from_mins(1);
 
 impl TcpProxy {
     /// A proxy to a server: `127.0.0.1:5432`, or a URL with such a part.
