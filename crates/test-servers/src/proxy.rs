@@ -20,8 +20,8 @@ use line::{Line, Seen};
 pub enum Cut {
     /// They never reach the server: what came before them does, then both sides are closed.
     BeforeSending,
-    /// They reach the server, with all that the client sends after them. The server's answer is read to its end, so that
-    /// the server has done what it was asked; the client gets no byte of it, and is cut off then.
+    /// They reach the server, with what the client sends after them before the server answers. Its answer is read to its end,
+    /// so that the server has done what it was asked; the client gets no byte of it, and is cut off then.
     AfterSending,
 }
 

@@ -13,6 +13,8 @@ use oncegate_test_servers::{Cut, TcpProxy, shared};
 use crate::actor::block_on;
 use crate::world::{complete, completed, granted, id, node, own_schema, replayed, request, route, words};
 
+/// With its end: `READ COMMITTED` stands in each `BEGIN`, and a cut there leaves out the commit whenever the two are sent apart.
+const COMMIT: &[u8] = b"COMMIT\0";
 const MODES: [Cut; 2] = [Cut::BeforeSending, Cut::AfterSending];
 /// The promise.
 const FREE_WITHIN: Duration = Duration::from_secs(2);
@@ -77,7 +79,7 @@ pub(crate) fn reserve() {
     for mode in MODES {
         block_on(async {
             let world = World::new(Duration::from_mins(1)).await;
-            world.proxy.cut_at(b"COMMIT", 1, mode);
+            world.proxy.cut_at(COMMIT, 1, mode);
             let held = granted(world.arrive(&world.a, "k").await);
             world.proxy.fired();
             assert_eq!(held.lease().attempt, 1, "{mode:?}");
@@ -94,7 +96,7 @@ pub(crate) fn reserve_given_up() {
     for (mode, asks) in MODES.into_iter().flat_map(|mode| [(mode, "a"), (mode, "b")]) {
         block_on(async {
             let world = World::new(Duration::ZERO).await;
-            world.proxy.cut_at(b"COMMIT", 1, mode);
+            world.proxy.cut_at(COMMIT, 1, mode);
             let told = world.a.arrive(&world.route, request(&world.route, "k")).await;
             assert!(told.is_err(), "{mode:?}: {told:?}");
             world.proxy.fired();
@@ -111,7 +113,7 @@ pub(crate) fn reserve_in_an_outage() {
     for mode in MODES {
         block_on(async {
             let world = World::new(Duration::from_millis(300)).await;
-            world.proxy.cut_off_at(b"COMMIT", 1, mode);
+            world.proxy.cut_off_at(COMMIT, 1, mode);
             let told = world.a.arrive(&world.route, request(&world.route, "k")).await;
             assert!(told.is_err(), "{mode:?}: {told:?}");
             world.proxy.fired();
@@ -153,7 +155,7 @@ pub(crate) fn completion() {
             let mut held = granted(world.arrive(&world.a, "k").await);
             let fence = held.fence();
             held.begin().unwrap();
-            world.proxy.cut_at(b"COMMIT", 1, mode);
+            world.proxy.cut_at(COMMIT, 1, mode);
             let Settled::Done(row) = held.settle(complete("paid")).await else { panic!("{mode:?}") };
             world.proxy.fired();
             let kept = world.b.read(row.id).await.unwrap().unwrap();
@@ -171,7 +173,7 @@ pub(crate) fn completion_in_an_outage() {
             let world = World::new(Duration::from_millis(300)).await;
             let mut held = granted(world.arrive(&world.a, "k").await);
             held.begin().unwrap();
-            world.proxy.cut_off_at(b"COMMIT", 1, mode);
+            world.proxy.cut_off_at(COMMIT, 1, mode);
             let patience = Duration::from_millis(300);
             let told = held.settle_within(complete("paid"), patience).await;
             assert!(told.is_err(), "{mode:?}: {told:?}");
