@@ -112,13 +112,19 @@ impl TcpProxy {
 
     /// Waits until it has been made: both sides are closed by then.
     pub fn fired(&self) {
-        let end = Instant::now() + PATIENCE;
-        let mut inner = self.state.lock();
-        while !inner.fired {
-            let left = end.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "the bytes at which to cut never came, or their answer did not");
-            inner = self.state.changed.wait_timeout(inner, left).expect("no thread panicked").0;
-        }
+        self.state
+            .wait_until("the bytes at which to cut never came, or their answer did not", |inner| inner.fired);
+    }
+
+    /// How many connections it has refused, because it was [`cut`](Self::cut) or [cut off](Self::cut_off_at).
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.state.lock().refused
+    }
+
+    /// Waits until it has refused so many, counted from its start. Blocks: what is to connect must run elsewhere.
+    pub fn wait_until_refused(&self, count: u64) {
+        self.state.wait_until("nobody tries to connect any more", |inner| inner.refused >= count);
     }
 }
 
@@ -138,13 +144,20 @@ fn accept(listener: &TcpListener, target: &str, state: &Arc<State>) {
         let gate = state.lock().gate;
         match gate {
             Gate::Open => {}
-            Gate::Cut => continue,
+            Gate::Cut => {
+                drop(client);
+                state.change(|inner| inner.refused += 1);
+                continue;
+            }
             Gate::Over => return,
         }
         let Ok(server) = TcpStream::connect(target) else { continue };
         let Ok(line) = Line::new(client, server).map(Arc::new) else { continue };
         let mut inner = state.lock();
         if inner.gate != Gate::Open {
+            drop(inner);
+            line.close();
+            state.change(|inner| inner.refused += 1);
             continue;
         }
         inner.accepted += 1;
@@ -229,6 +242,7 @@ struct Inner {
     armed: Option<Armed>,
     fired: bool,
     accepted: u64,
+    refused: u64,
     lines: Vec<Arc<Line>>,
 }
 
@@ -264,6 +278,17 @@ impl State {
     fn change(&self, change: impl FnOnce(&mut Inner)) {
         change(&mut self.lock());
         self.changed.notify_all();
+    }
+
+    /// Waits until something holds; panics in these words if it never does.
+    fn wait_until(&self, otherwise: &str, holds: impl Fn(&Inner) -> bool) {
+        let end = Instant::now() + PATIENCE;
+        let mut inner = self.lock();
+        while !holds(&inner) {
+            let left = end.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "{otherwise}");
+            inner = self.changed.wait_timeout(inner, left).expect("no thread panicked").0;
+        }
     }
 
     /// Closes all connections, and lets no more through.

@@ -127,10 +127,11 @@ fn a_cut_line_is_closed_and_stays_so_until_it_is_mended() {
     proxy.cut();
     assert_eq!(rest(&mut client), b"");
     assert_eq!(rest(&mut TcpStream::connect(proxy.addr()).unwrap()), b"");
-    assert_eq!(proxy.accepted(), 1);
+    proxy.wait_until_refused(1);
+    assert_eq!((proxy.accepted(), proxy.refused()), (1, 1));
     proxy.mend();
     assert_eq!(say(&mut TcpStream::connect(proxy.addr()).unwrap(), "2"), "2");
-    assert_eq!(proxy.accepted(), 2);
+    assert_eq!((proxy.accepted(), proxy.refused()), (2, 1));
 }
 
 #[test]
