@@ -1,9 +1,10 @@
-//! A TCP proxy between a client and a server, which cuts, stalls, and cuts at a chosen byte.
+//! A TCP proxy between a client and a server, which cuts, stalls, cuts at a chosen byte, and counts round trips.
 //!
 //! It knows no protocol: it looks for bytes. So it sees nothing inside TLS.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -116,6 +117,16 @@ impl TcpProxy {
             .wait_until("the bytes at which to cut never came, or their answer did not", |inner| inner.fired);
     }
 
+    /// How often, over all connections, the server has answered after the client had spoken. What a client sends in one go, and what
+    /// it is answered before it speaks again, is one round trip, however many messages there are.
+    ///
+    /// An answer is counted before it is passed on. A client that sends in several goes may be answered in between: then it
+    /// depends on the two of them how many there are.
+    #[must_use]
+    pub fn round_trips(&self) -> u64 {
+        self.state.lock().round_trips
+    }
+
     /// How many connections it has refused, because it was [`cut`](Self::cut) or [cut off](Self::cut_off_at).
     #[must_use]
     pub fn refused(&self) -> u64 {
@@ -180,6 +191,7 @@ fn forward_to_server(line: &Line, state: &State) {
     let mut seen = Seen::default();
     while let Ok(read @ 1..) = (&line.client).read(&mut buffer) {
         state.wait_while_stalled();
+        line.asked.store(true, Ordering::Release);
         let bytes = &buffer[..read];
         let found = state.find(line, &mut seen, bytes);
         match found {
@@ -209,6 +221,9 @@ fn forward_to_client(line: &Line, state: &State) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(read @ 1..) = (&line.server).read(&mut buffer) {
         state.wait_while_stalled();
+        if line.asked.swap(false, Ordering::AcqRel) {
+            state.lock().round_trips += 1;
+        }
         if line.is_mute() {
             // The answer has begun. The server is told that nobody asks any more, and reads that after all that was sent: when
             // it closes, it has worked through it.
@@ -243,6 +258,7 @@ struct Inner {
     fired: bool,
     accepted: u64,
     refused: u64,
+    round_trips: u64,
     lines: Vec<Arc<Line>>,
 }
 

@@ -65,11 +65,14 @@ fn bytes_go_through_both_ways() {
     let proxy = TcpProxy::start(&echo.address);
     let mut client = TcpStream::connect(proxy.addr()).unwrap();
     assert_eq!(say(&mut client, "hello"), "hello");
+    assert_eq!(say(&mut client, "again"), "again");
+    assert_eq!(say(&mut TcpStream::connect(proxy.addr()).unwrap(), "one"), "one");
+    assert_eq!(proxy.round_trips(), 3);
     let url = proxy.url_of("postgres://me@127.0.0.1:5432/db?x=1");
     assert_eq!(url, format!("postgres://me@{}/db?x=1", proxy.addr()));
     drop(client);
-    echo.wait_until_ended(1);
-    assert_eq!(proxy.accepted(), 1);
+    echo.wait_until_ended(2);
+    assert_eq!(proxy.accepted(), 2);
 }
 
 #[test]
