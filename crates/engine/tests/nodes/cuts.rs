@@ -11,7 +11,8 @@ use oncegate_store_sql::PostgresStore;
 use oncegate_test_servers::{Cut, TcpProxy, shared, until_some};
 
 use crate::actor::block_on;
-use crate::world::{complete, completed, granted, id, node, own_schema, replayed, request, route, words};
+use crate::schema::{Schema, own_schema};
+use crate::world::{complete, completed, granted, id, node, replayed, request, route, words};
 
 /// With its end: `READ COMMITTED` stands in each `BEGIN`, and a cut there leaves out the commit whenever the two are sent apart.
 const COMMIT: &[u8] = b"COMMIT\0";
@@ -27,17 +28,19 @@ struct World {
     route: Route,
     a: Engine<PostgresStore>,
     b: Engine<PostgresStore>,
+    /// Last, so that it goes after those who use it.
+    _schema: Schema,
 }
 
 impl World {
     /// A's connections are open: the next COMMIT is that of its next write.
     async fn new(doubt_patience: Duration) -> Self {
         let server = shared::postgres_url();
-        let url = own_schema(&server);
+        let schema = own_schema(&server);
         let proxy = TcpProxy::start(&server);
-        let b = node(&url, Options::default()).await;
-        let a = node(&proxy.url_of(&url), Options { doubt_patience, ..Options::default() }).await;
-        let world = Self { proxy, route: route(Profile::Ietf, |_| ()), a, b };
+        let b = node(&schema.url, Options::default()).await;
+        let a = node(&proxy.url_of(&schema.url), Options { doubt_patience, ..Options::default() }).await;
+        let world = Self { proxy, route: route(Profile::Ietf, |_| ()), a, b, _schema: schema };
         completed(granted(world.arrive(&world.a, "warm").await), "up").await;
         world
     }
