@@ -1,6 +1,6 @@
 //! Measurements: built in release, run by the `bench` crate.
 
-use crate::{Result, cargo, must};
+use crate::{Result, cargo, must, programs};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -10,5 +10,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
+    // Those that are named after a server start one of their own; all others need nothing but Rust.
+    if args.rest.first().is_some_and(|first| first.starts_with("postgres")) {
+        programs::provide_for_measurements()?;
+    }
     must(cargo().args(["run", "--release", "--quiet", "--package", "oncegate-bench", "--"]).args(&args.rest))
 }

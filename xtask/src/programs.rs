@@ -1,4 +1,4 @@
-//! The programs that tests start: installed if we may, asked for if we may not.
+//! The programs that tests and measurements start: installed if we may, asked for if we may not.
 
 use std::fs;
 use std::io::Write;
@@ -11,33 +11,57 @@ use oncegate_test_servers::{programs, shared};
 use crate::servers::is_unset;
 use crate::{Result, must};
 
-/// Makes sure that they are there.
-pub(crate) fn provide() -> Result<()> {
-    let missing = programs::missing_packages();
+/// Makes sure that those of the tests are there, or that there are servers to use instead.
+pub(crate) fn provide_for_tests() -> Result<()> {
+    let missing = missing_after_installing(|_| true)?;
     if missing.is_empty() {
         return Ok(());
     }
-    if rustix::process::getuid().is_root() && programs::find("apt-get").is_some() {
-        install(&missing)?;
-        let missing = programs::missing_packages();
-        return if missing.is_empty() { Ok(()) } else { Err(words(&missing)) };
-    }
     if is_unset(shared::POSTGRES_URL) || is_unset(shared::REDIS_URL) {
-        return Err(words(&missing));
+        return Err(format!(
+            "the tests start servers whose programs are not on this machine. Either install them:\n\n    {}\n\n\
+             or set {} and {} to the URLs of servers that may be written to; tests that kill a server still need the programs",
+            how_to_install(&missing),
+            shared::POSTGRES_URL,
+            shared::REDIS_URL
+        ));
     }
     eprintln!("missing: {}; tests that start servers of their own will fail", missing.join(", "));
     Ok(())
 }
 
-fn words(missing: &[&str]) -> String {
+/// Makes sure that those of the measurements are there. Nothing stands in for them: what is measured is a server of one's own.
+pub(crate) fn provide_for_measurements() -> Result<()> {
+    let missing =
+        missing_after_installing(|package| matches!(package, "postgresql" | "redis-server" | "redis-tools"))?;
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(format!(
+        "this measurement starts servers whose programs are not on this machine. Install them:\n\n    {}",
+        how_to_install(&missing)
+    ))
+}
+
+/// The packages among those wanted that are missing, also after we have installed what we may.
+fn missing_after_installing(is_wanted: impl Fn(&str) -> bool) -> Result<Vec<&'static str>> {
+    let missing = || -> Vec<_> {
+        programs::missing_packages().into_iter().filter(|package| is_wanted(package)).collect()
+    };
+    let first = missing();
+    if first.is_empty() || !rustix::process::getuid().is_root() || programs::find("apt-get").is_none() {
+        return Ok(first);
+    }
+    install(&first)?;
+    match missing() {
+        still if still.is_empty() => Ok(still),
+        still => Err(format!("installed, and yet without programs: {}", still.join(", "))),
+    }
+}
+
+fn how_to_install(missing: &[&str]) -> String {
     let packages = missing.join(" ");
-    format!(
-        "the tests start servers whose programs are not on this machine. Either install them:\n\
-         \n    sudo apt-get update && sudo apt-get install -y --no-install-recommends {packages}\n\n\
-         or set {} and {} to the URLs of servers that may be written to; tests that kill a server still need the programs",
-        shared::POSTGRES_URL,
-        shared::REDIS_URL
-    )
+    format!("sudo apt-get update && sudo apt-get install -y --no-install-recommends {packages}")
 }
 
 fn install(packages: &[&str]) -> Result<()> {

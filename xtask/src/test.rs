@@ -11,7 +11,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    programs::provide()?;
+    programs::provide_for_tests()?;
     // Dropped, it stops what was started: also after a failure.
     let servers = Servers::start()?;
     // The examples in the documentation come first, so that the runner's summary is the last word.

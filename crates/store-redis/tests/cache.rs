@@ -9,7 +9,7 @@ use oncegate_conformance::samples::{FAR_AHEAD, LONG_AGO, answer, id, moved_to, r
 use oncegate_core::record::{State, StateKind};
 use oncegate_store::shared_cache::{Kept, Realm, SharedCache};
 use oncegate_store_redis::{RedisCache, RedisCacheOptions};
-use oncegate_test_servers::{Redis, TcpProxy};
+use oncegate_test_servers::{Redis, TcpProxy, until};
 
 /// Tests wait for the cache, not the other way round: on a busy machine five milliseconds are short.
 const PATIENT: Duration = Duration::from_secs(10);
@@ -29,19 +29,11 @@ fn name(key: &str) -> String {
 
 /// Puts and asks until it is there.
 async fn put_until_kept(cache: &RedisCache, key: &str) {
-    eventually(async || {
+    until("what was put is there", async || {
         cache.put(kept(key));
         cache.get(id(key)).await.is_some()
     })
     .await;
-}
-
-async fn eventually(mut holds: impl AsyncFnMut() -> bool) {
-    let end = Instant::now() + Duration::from_mins(1);
-    while !holds().await {
-        assert!(Instant::now() < end, "waited a minute in vain");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 #[tokio::test]
@@ -49,22 +41,22 @@ async fn what_one_node_puts_another_gets_until_it_is_removed_or_old() {
     let server = Redis::start(&["--maxmemory-policy", "allkeys-lru"]);
     let (one, two) = (start(&server.url()), start(&server.url()));
     put_until_kept(&one, "a").await;
-    eventually(async || two.get(id("a")).await.is_some()).await;
+    until("the other node gets it", async || two.get(id("a")).await.is_some()).await;
     assert_eq!(two.get(id("a")).await, Some(kept("a")));
     assert_eq!(two.get(id("b")).await, None);
     let left: u64 = server.command(&["PTTL", &name("a")]).parse().expect("a time to live");
     assert!(left <= 600_000, "{left} ms");
     two.remove(id("a"));
-    eventually(async || one.get(id("a")).await.is_none()).await;
+    until("it is removed for all", async || one.get(id("a")).await.is_none()).await;
     assert_eq!(server.command(&["DBSIZE"]), "0");
     let brief = RedisCacheOptions::new(server.url()).limit(PATIENT).age(Duration::from_millis(1));
     let brief = brief.start().expect("the cache starts");
-    eventually(async || {
+    until("an entry has reached its age", async || {
         brief.put(kept("brief"));
         !server.command(&["INFO", "stats"]).contains("expired_keys:0")
     })
     .await;
-    eventually(async || brief.get(id("brief")).await.is_none()).await;
+    until("it is no longer there", async || brief.get(id("brief")).await.is_none()).await;
 }
 
 /// Whatever the bytes are, they are a whole completed record of that id, or nothing.
@@ -155,7 +147,7 @@ async fn a_server_that_hangs_is_left_alone() {
         assert_eq!(cache.get(id("a")).await, None);
     }
     server.resume();
-    eventually(async || cache.get(id("a")).await.is_some()).await;
+    until("the server is asked again", async || cache.get(id("a")).await.is_some()).await;
 }
 
 /// A put never waits: what comes while the writer is stuck, beyond the queue, is dropped.

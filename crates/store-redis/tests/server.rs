@@ -12,7 +12,7 @@ use oncegate_core::record::{Record, StateKind};
 use oncegate_store::signals::{Heard, Signal, Signals};
 use oncegate_store::{Counts, Due, Durability, Effect, Filter, Kind, Outcome, Store, StoreError, Write};
 use oncegate_store_redis::{RedisOptions, RedisStore, Warning};
-use oncegate_test_servers::{Cut, Redis, TcpProxy, wait_until};
+use oncegate_test_servers::{Cut, Redis, TcpProxy, until_some, wait_until};
 
 const DURABLE: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];
 
@@ -100,7 +100,7 @@ async fn a_server_that_may_evict_is_refused_also_when_it_was_changed_later() {
     assert_eq!(server.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]), "OK");
     proxy.cut();
     proxy.mend();
-    let refusal = eventually(async || match store.counts().await {
+    let refusal = until_some("the changed server is refused", async || match store.counts().await {
         Err(error) if error.kind() == Kind::Misconfigured => Some(error),
         // The first call may still meet the old connection, and find it closed.
         _ => None,
@@ -236,7 +236,7 @@ async fn a_lost_connection_leaves_a_write_in_doubt() {
     }
     proxy.cut();
     // Where nobody answers nothing is sent, and that is known.
-    let error = eventually(async || match store.apply(&batch).await {
+    let error = until_some("a write fails without effect", async || match store.apply(&batch).await {
         Err(error) if error.effect() == Effect::None => Some(error),
         _ => None,
     });
@@ -266,7 +266,7 @@ async fn a_server_that_hangs_leaves_a_write_in_doubt() {
     let error = store.apply(&[insert(&row)]).await.expect_err("it still hangs");
     assert_eq!(told(&error), (Kind::Unavailable, Effect::None));
     server.resume();
-    let found = eventually(async || match store.read(&[row.id]).await {
+    let found = until_some("the late write has landed", async || match store.read(&[row.id]).await {
         Ok(mut found) => found.pop().expect("a place").expect("it can be read"),
         Err(_) => None,
     });
@@ -471,11 +471,11 @@ async fn signals_reach_the_other_node_and_a_loss_is_a_gap() {
     two.tell(&told[..1]).await.expect("told");
     assert_eq!(hear(&*two).await, Heard::Signals(told[..1].to_vec()), "its own too");
     server.kill_9();
-    let error = eventually(async || one.tell(&told).await.err()).await;
+    let error = until_some("telling fails", async || one.tell(&told).await.err()).await;
     assert_eq!(error.kind(), Kind::Unavailable);
     server.start_again();
     assert_eq!(hear(&*two).await, Heard::Gap, "whatever was told meanwhile was missed");
-    eventually(async || one.tell(&told).await.ok()).await;
+    until_some("telling works again", async || one.tell(&told).await.ok()).await;
     assert_eq!(hear(&*two).await, Heard::Signals(told.to_vec()));
 }
 
@@ -488,7 +488,7 @@ async fn signals_that_nobody_fetches_become_a_gap() {
     let signals = store.signals().expect("signals");
     assert_eq!(hear(&*signals).await, Heard::Gap, "it listens from now on");
     let told = [Signal::Settled(id("a"))];
-    eventually(async || {
+    until_some("the listener has fallen behind", async || {
         for _ in 0..MANY {
             signals.tell(&told).await.expect("told");
         }
@@ -503,7 +503,7 @@ async fn signals_that_nobody_fetches_become_a_gap() {
     .await;
     // It hears on; until it has caught up there may be further gaps.
     let last = Heard::Signals(vec![Signal::Forgotten(id("last"))]);
-    eventually(async || {
+    until_some("it hears on", async || {
         signals.tell(&[Signal::Forgotten(id("last"))]).await.expect("told");
         loop {
             match hear(&*signals).await {
@@ -518,16 +518,4 @@ async fn signals_that_nobody_fetches_become_a_gap() {
 
 async fn hear(signals: &dyn Signals) -> Heard {
     tokio::time::timeout(Duration::from_mins(1), signals.hear()).await.expect("something is heard")
-}
-
-/// Asks again and again until there is an answer.
-async fn eventually<T>(mut ask: impl AsyncFnMut() -> Option<T>) -> T {
-    let end = Instant::now() + Duration::from_mins(1);
-    loop {
-        if let Some(answer) = ask().await {
-            return answer;
-        }
-        assert!(Instant::now() < end, "waited a minute in vain");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }

@@ -16,10 +16,11 @@ pub mod programs;
 mod proxy;
 mod redis;
 pub mod shared;
+mod wait;
 
 pub use pgbouncer::PgBouncer;
 pub use place::{DIRECTORY, choose_directory, end_leftovers};
 pub use postgres::{Postgres, Replication};
-pub use process::wait_until;
 pub use proxy::{Cut, TcpProxy};
 pub use redis::Redis;
+pub use wait::{until, until_some, wait_until};

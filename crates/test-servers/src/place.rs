@@ -14,6 +14,7 @@ use std::time::SystemTime;
 use rustix::process::{Pid, getuid};
 use tempfile::TempDir;
 
+use crate::wait::wait_until;
 use crate::{postgres, process};
 
 /// Names the directory under which all servers keep their data; without it, the system's temporary directory.
@@ -146,7 +147,7 @@ impl Port {
 
     /// Waits until a killed server's listener is gone.
     pub(crate) fn wait_until_free(&self) {
-        process::wait_until(&format!("port {} is free again", self.number), || self.is_free());
+        wait_until(&format!("port {} is free again", self.number), || self.is_free());
     }
 }
 

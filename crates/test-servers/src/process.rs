@@ -7,19 +7,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long anything here may take. Generous: it is reached only if something is broken.
-const PATIENCE: Duration = Duration::from_mins(1);
-const MOMENT: Duration = Duration::from_secs(5);
-const PAUSE: Duration = Duration::from_millis(10);
+use crate::wait::{PATIENCE, wait_until};
 
-/// Waits until something holds, asking again and again; panics in its words if it never does.
-pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < end, "waited {} s in vain until {what}", PATIENCE.as_secs());
-        std::thread::sleep(PAUSE);
-    }
-}
+const MOMENT: Duration = Duration::from_secs(5);
 
 /// A running server. Dropped, it is killed with its children.
 pub(crate) struct Process {
@@ -63,7 +53,7 @@ impl Process {
                 PATIENCE.as_secs(),
                 self.said()
             );
-            std::thread::sleep(PAUSE);
+            std::thread::yield_now();
         }
     }
 
@@ -90,7 +80,7 @@ impl Process {
         let _gone = kill_process(pid(&self.child), signal);
         let end = Instant::now() + MOMENT;
         while self.child.try_wait().is_ok_and(|status| status.is_none()) && Instant::now() < end {
-            std::thread::sleep(PAUSE);
+            std::thread::yield_now();
         }
     }
 

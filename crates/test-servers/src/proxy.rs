@@ -1,14 +1,16 @@
-//! A TCP proxy between a client and a server, which cuts, stalls, and cuts at a chosen byte.
+//! A TCP proxy between a client and a server, which cuts, stalls, cuts at a chosen byte, and counts round trips.
 //!
 //! It knows no protocol: it looks for bytes. So it sees nothing inside TLS.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::place::authority;
+use crate::wait::PATIENCE;
 
 mod line;
 
@@ -19,8 +21,8 @@ use line::{Line, Seen};
 pub enum Cut {
     /// They never reach the server: what came before them does, then both sides are closed.
     BeforeSending,
-    /// They reach the server, with all that the client sends after them. The server's answer is read to its end, so that
-    /// the server has done what it was asked; the client gets no byte of it, and is cut off then.
+    /// They reach the server, with what the client sends after them before the server answers. Its answer is read to its end,
+    /// so that the server has done what it was asked; the client gets no byte of it, and is cut off then.
     AfterSending,
 }
 
@@ -30,9 +32,6 @@ pub struct TcpProxy {
     state: Arc<State>,
     accepting: Option<JoinHandle<()>>,
 }
-
-/// How long [`TcpProxy::fired`] waits.
-const PATIENCE: Duration = Duration::from_mins(1);
 
 impl TcpProxy {
     /// A proxy to a server: `127.0.0.1:5432`, or a URL with such a part.
@@ -114,13 +113,29 @@ impl TcpProxy {
 
     /// Waits until it has been made: both sides are closed by then.
     pub fn fired(&self) {
-        let end = Instant::now() + PATIENCE;
-        let mut inner = self.state.lock();
-        while !inner.fired {
-            let left = end.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "the bytes at which to cut never came, or their answer did not");
-            inner = self.state.changed.wait_timeout(inner, left).expect("no thread panicked").0;
-        }
+        self.state
+            .wait_until("the bytes at which to cut never came, or their answer did not", |inner| inner.fired);
+    }
+
+    /// How often, over all connections, the server has answered after the client had spoken. What a client sends in one go, and what
+    /// it is answered before it speaks again, is one round trip, however many messages there are.
+    ///
+    /// An answer is counted before it is passed on. A client that sends in several goes may be answered in between: then it
+    /// depends on the two of them how many there are.
+    #[must_use]
+    pub fn round_trips(&self) -> u64 {
+        self.state.lock().round_trips
+    }
+
+    /// How many connections it has refused, because it was [`cut`](Self::cut) or [cut off](Self::cut_off_at).
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.state.lock().refused
+    }
+
+    /// Waits until it has refused so many, counted from its start. Blocks: what is to connect must run elsewhere.
+    pub fn wait_until_refused(&self, count: u64) {
+        self.state.wait_until("nobody tries to connect any more", |inner| inner.refused >= count);
     }
 }
 
@@ -140,13 +155,20 @@ fn accept(listener: &TcpListener, target: &str, state: &Arc<State>) {
         let gate = state.lock().gate;
         match gate {
             Gate::Open => {}
-            Gate::Cut => continue,
+            Gate::Cut => {
+                drop(client);
+                state.change(|inner| inner.refused += 1);
+                continue;
+            }
             Gate::Over => return,
         }
         let Ok(server) = TcpStream::connect(target) else { continue };
         let Ok(line) = Line::new(client, server).map(Arc::new) else { continue };
         let mut inner = state.lock();
         if inner.gate != Gate::Open {
+            drop(inner);
+            line.close();
+            state.change(|inner| inner.refused += 1);
             continue;
         }
         inner.accepted += 1;
@@ -169,6 +191,7 @@ fn forward_to_server(line: &Line, state: &State) {
     let mut seen = Seen::default();
     while let Ok(read @ 1..) = (&line.client).read(&mut buffer) {
         state.wait_while_stalled();
+        line.asked.store(true, Ordering::Release);
         let bytes = &buffer[..read];
         let found = state.find(line, &mut seen, bytes);
         match found {
@@ -198,6 +221,9 @@ fn forward_to_client(line: &Line, state: &State) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(read @ 1..) = (&line.server).read(&mut buffer) {
         state.wait_while_stalled();
+        if line.asked.swap(false, Ordering::AcqRel) {
+            state.lock().round_trips += 1;
+        }
         if line.is_mute() {
             // The answer has begun. The server is told that nobody asks any more, and reads that after all that was sent: when
             // it closes, it has worked through it.
@@ -231,6 +257,8 @@ struct Inner {
     armed: Option<Armed>,
     fired: bool,
     accepted: u64,
+    refused: u64,
+    round_trips: u64,
     lines: Vec<Arc<Line>>,
 }
 
@@ -266,6 +294,17 @@ impl State {
     fn change(&self, change: impl FnOnce(&mut Inner)) {
         change(&mut self.lock());
         self.changed.notify_all();
+    }
+
+    /// Waits until something holds; panics in these words if it never does.
+    fn wait_until(&self, otherwise: &str, holds: impl Fn(&Inner) -> bool) {
+        let end = Instant::now() + PATIENCE;
+        let mut inner = self.lock();
+        while !holds(&inner) {
+            let left = end.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "{otherwise}");
+            inner = self.changed.wait_timeout(inner, left).expect("no thread panicked").0;
+        }
     }
 
     /// Closes all connections, and lets no more through.

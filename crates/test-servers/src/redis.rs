@@ -6,8 +6,9 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::place::{self, Port, is_about_the_port};
-use crate::process::{Process, wait_until};
+use crate::process::Process;
 use crate::programs;
+use crate::wait::wait_until;
 
 /// A Redis server. Dropped, it is killed and its data are removed.
 pub struct Redis {

@@ -65,11 +65,14 @@ fn bytes_go_through_both_ways() {
     let proxy = TcpProxy::start(&echo.address);
     let mut client = TcpStream::connect(proxy.addr()).unwrap();
     assert_eq!(say(&mut client, "hello"), "hello");
+    assert_eq!(say(&mut client, "again"), "again");
+    assert_eq!(say(&mut TcpStream::connect(proxy.addr()).unwrap(), "one"), "one");
+    assert_eq!(proxy.round_trips(), 3);
     let url = proxy.url_of("postgres://me@127.0.0.1:5432/db?x=1");
     assert_eq!(url, format!("postgres://me@{}/db?x=1", proxy.addr()));
     drop(client);
-    echo.wait_until_ended(1);
-    assert_eq!(proxy.accepted(), 1);
+    echo.wait_until_ended(2);
+    assert_eq!(proxy.accepted(), 2);
 }
 
 #[test]
@@ -127,10 +130,11 @@ fn a_cut_line_is_closed_and_stays_so_until_it_is_mended() {
     proxy.cut();
     assert_eq!(rest(&mut client), b"");
     assert_eq!(rest(&mut TcpStream::connect(proxy.addr()).unwrap()), b"");
-    assert_eq!(proxy.accepted(), 1);
+    proxy.wait_until_refused(1);
+    assert_eq!((proxy.accepted(), proxy.refused()), (1, 1));
     proxy.mend();
     assert_eq!(say(&mut TcpStream::connect(proxy.addr()).unwrap(), "2"), "2");
-    assert_eq!(proxy.accepted(), 2);
+    assert_eq!((proxy.accepted(), proxy.refused()), (2, 1));
 }
 
 #[test]

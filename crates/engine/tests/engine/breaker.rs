@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use oncegate_engine::{Engine, Options, Route, Unavailable};
 use oncegate_store::faulty::Fault;
+use oncegate_test_servers::until;
 
 use crate::world::{
     HOUR, Shaky, answer, complete, completed, done, granted, held, ietf, poll_once, replayed, request, shaky,
-    soon, start, until,
+    soon, start,
 };
 
 const FAILURES: u32 = 3;
@@ -52,7 +53,7 @@ async fn half_open_lets_one_through() {
     fails(&store, &engine, &route, FAILURES).await;
     store.queue(Fault::Delayed);
     let mut admitted = Vec::new();
-    until(async || {
+    until("somebody is admitted", async || {
         for n in 0..20 {
             let mut one = Box::pin(engine.arrive(&route, request(&route, &format!("n-{n}"))));
             match poll_once(&mut one).await {
@@ -86,7 +87,7 @@ async fn a_look_that_fails_costs_another_pause_and_one_that_succeeds_ends_it() {
     for round in 0..3 {
         store.queue(Fault::BeforeWrite);
         let asked = store.applies();
-        until(async || {
+        until("the store is asked", async || {
             assert!(engine.arrive(&route, request(&route, "k")).await.is_err());
             store.applies() > asked
         })
@@ -94,7 +95,7 @@ async fn a_look_that_fails_costs_another_pause_and_one_that_succeeds_ends_it() {
         assert_eq!(store.applies(), asked + 1, "round {round}");
     }
     let mut found = None;
-    until(async || {
+    until("the store is found", async || {
         found = engine.arrive(&route, request(&route, "k")).await.ok();
         found.is_some()
     })

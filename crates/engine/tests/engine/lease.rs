@@ -5,6 +5,7 @@ use std::time::Duration;
 use oncegate_core::record::StateKind;
 use oncegate_engine::{LeaseEnded, Options, Unavailable};
 use oncegate_store::faulty::Fault;
+use oncegate_test_servers::until;
 
 use crate::world::{
     HOUR, Hand, complete, done, doubt, held, id, ietf, must_wait, request, route, shaky_on, soon, start,
@@ -109,7 +110,7 @@ async fn a_fenced_renewal_ends_the_permit() {
     let _ = sweep(&engine, id(&route, "k")).await;
     hand.turn_back(HOUR);
     assert_eq!(permit.check(), Ok(()), "not known here yet");
-    let noticed = crate::world::until(async || permit.check().is_err());
+    let noticed = until("the holder has noticed", async || permit.check().is_err());
     soon(holder.run(noticed)).await;
     assert_eq!(holder.begin(), Err(LeaseEnded));
     done(holder, doubt()).await;

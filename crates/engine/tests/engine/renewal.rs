@@ -6,9 +6,10 @@ use oncegate_core::decide::Decision;
 use oncegate_engine::{Arrived, LeaseEnded, Options};
 use oncegate_store::faulty::Fault;
 use oncegate_store::memory::MemoryStore;
+use oncegate_test_servers::until;
 
 use crate::world::{
-    answer, complete, done, held, id, replayed, request, route, row, shaky, soon, start, sweep, until,
+    answer, complete, done, held, id, replayed, request, route, row, shaky, soon, start, sweep,
 };
 
 const LEASE: Duration = Duration::from_millis(300);
@@ -22,7 +23,7 @@ async fn long_work_keeps_its_lease() {
     holder.begin().unwrap();
     let permit = holder.permit();
     let first_end = holder.lease().until;
-    let outlasts = until(async || {
+    let outlasts = until("the work has outlasted its lease", async || {
         let arrived = engine.arrive(&route, request(&route, "k")).await.unwrap();
         assert!(matches!(arrived, Arrived::Busy { .. }), "{arrived:?}");
         assert_eq!(sweep(&engine, id(&route, "k")).await, Decision::Nothing);
@@ -44,7 +45,7 @@ async fn no_lease_is_renewed_past_the_deadline() {
     holder.begin().unwrap();
     let permit = holder.permit();
     let (first_end, end) = (holder.lease().until, holder.lease().attempt_deadline);
-    let ended = until(async || {
+    let ended = until("the lease has ended", async || {
         let until = row(&engine, id(&route, "k")).await.grant.unwrap().lease_until;
         assert!(until <= end);
         permit.check() == Err(LeaseEnded)
@@ -53,7 +54,10 @@ async fn no_lease_is_renewed_past_the_deadline() {
     let until = row(&engine, id(&route, "k")).await.grant.unwrap().lease_until;
     assert!(first_end < until, "it was renewed");
     assert_eq!(until, end, "up to the deadline");
-    crate::world::until(async || sweep(&engine, id(&route, "k")).await == Decision::Done).await;
+    oncegate_test_servers::until("the record is swept", async || {
+        sweep(&engine, id(&route, "k")).await == Decision::Done
+    })
+    .await;
     done(holder, complete("late but true")).await;
 }
 
@@ -71,7 +75,10 @@ async fn a_renewal_that_fails_is_tried_again() {
         let renewed = async {
             store.until_applied(2).await;
             store.revive();
-            until(async || row(&engine, id(&route, "k")).await.grant.unwrap().lease_until > first_end).await;
+            until("the lease goes on", async || {
+                row(&engine, id(&route, "k")).await.grant.unwrap().lease_until > first_end
+            })
+            .await;
             // And the holder knows it, also where only the acknowledgement was lost.
             store.until_applied(3).await;
         };
@@ -91,7 +98,7 @@ async fn a_lease_that_could_not_be_renewed_ends() {
     holder.begin().unwrap();
     let permit = holder.permit();
     store.queue(Fault::CrashBefore);
-    soon(holder.run(until(async || permit.check() == Err(LeaseEnded)))).await;
+    soon(holder.run(until("the lease has ended", async || permit.check() == Err(LeaseEnded)))).await;
     store.revive();
     soon(done(holder, complete("late but true"))).await;
     assert_eq!(*replayed(&engine, &route, "k").await, answer("late but true"));

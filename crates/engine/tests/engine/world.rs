@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use oncegate_core::decide::{Arrival, Decision, Event, Finding, Grounds, Retry, Verdict};
 use oncegate_core::fingerprint::{self, Content, Mode};
@@ -197,15 +197,6 @@ pub(crate) async fn poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Ou
 /// The output, or the test fails.
 pub(crate) async fn soon<F: Future>(future: F) -> F::Output {
     tokio::time::timeout(SOON, future).await.unwrap()
-}
-
-/// Until `is_so`, where nothing can signal it.
-pub(crate) async fn until(mut is_so: impl AsyncFnMut() -> bool) {
-    let started = Instant::now();
-    while !is_so().await {
-        assert!(started.elapsed() < SOON, "it never came to be");
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
 }
 
 /// A clock that stands still until it is turned.

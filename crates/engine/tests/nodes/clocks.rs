@@ -9,7 +9,8 @@ use tokio_postgres::Client;
 
 use crate::actor::Actor;
 use crate::node::{self, LEASE_MS, URL};
-use crate::world::{connect, own_schema};
+use crate::schema::own_schema;
+use crate::world::connect;
 
 pub(crate) const TRUE: Option<&str> = None;
 pub(crate) const AHEAD: Option<&str> = Some("+10m");
@@ -60,13 +61,13 @@ const LEASE: Duration = Duration::from_secs(3);
 /// clock, and lapses soon after.
 pub(crate) fn leases() {
     let server = shared::postgres_url();
-    let url = own_schema(&server);
+    let schema = own_schema(&server);
     let database = DatabaseClock::new(&server);
     let lease = LEASE.as_millis().to_string();
     let clocks = [TRUE, AHEAD, BEHIND];
     let mut nodes: Vec<_> = clocks
         .iter()
-        .map(|clock| Actor::start_at("node", *clock, &[(URL, &url), (LEASE_MS, &lease)]))
+        .map(|clock| Actor::start_at("node", *clock, &[(URL, &schema.url), (LEASE_MS, &lease)]))
         .collect();
     for (node, clock) in nodes.iter().zip(clocks) {
         check_clock(&node.hear_word("ready"), clock);

@@ -14,6 +14,7 @@ use oncegate_core::policy::Profile;
 use oncegate_engine::{Arrived, Engine, Held, Options, Route, Settled};
 use oncegate_store_sql::PostgresStore;
 use tempfile::TempDir;
+use tokio::time::{MissedTickBehavior, interval_at};
 
 use crate::actor::{Actor, block_on, orders, say, var};
 use crate::world::{Dice, complete, node, request, route, unique, words};
@@ -23,7 +24,7 @@ const NUMBER: &str = "ONCEGATE_TEST_NUMBER";
 const EFFECTS: &str = "ONCEGATE_TEST_EFFECTS";
 
 const CALLERS: u64 = 16;
-/// How long a caller waits after a 503 or a 409, and a drained node for what it has begun.
+/// How often a caller asks while it is told 503 or 409, and how long a drained node waits for what it has begun.
 const BACKOFF: Duration = Duration::from_millis(10);
 const DRAIN: Duration = Duration::from_mins(1);
 /// Reached only by a test that fails.
@@ -98,6 +99,9 @@ impl Service {
 
     /// Sends a request as often as it takes, as a client does; but an attempt that runs is left to itself.
     async fn until_answered(self: &Arc<Self>, key: &str) {
+        // Pacing, not synchronisation: this is how often a client asks. Nothing relies on how long that is.
+        let mut pace = interval_at(tokio::time::Instant::now() + BACKOFF, BACKOFF);
+        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             match self.engine.arrive(&self.route, request(&self.route, key)).await {
                 Ok(Arrived::Execute(held)) => return self.execute(key, *held).await,
@@ -110,7 +114,7 @@ impl Service {
             if self.is_over.load(Ordering::Acquire) {
                 return;
             }
-            tokio::time::sleep(BACKOFF).await;
+            pace.tick().await;
         }
     }
 

@@ -13,6 +13,7 @@ mod load;
 mod node;
 mod outages;
 mod race;
+mod schema;
 mod shared_cache;
 mod signals;
 mod starting;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let tests = vec![
+        trial("a_schema_is_gone_with_its_trial", schema::gone_with_its_trial),
         trial("nodes_that_start_together_on_an_empty_database_all_start", starting::together),
         trial("three_processes_racing_for_2000_keys_run_each_once_and_refuse_meanwhile", race::refusing),
         trial("three_processes_racing_for_2000_keys_run_each_once_and_wait_meanwhile", race::waiting),

@@ -12,16 +12,16 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use metrics::{Counter, Gauge, Histogram, KeyName, Metadata, Recorder, SharedString, Unit};
+use metrics::{Counter, CounterFn, Gauge, Histogram, KeyName, Metadata, Recorder, SharedString, Unit};
 use oncegate_core::key::Key;
 use oncegate_core::policy::Profile;
 use oncegate_core::record::Reason;
 use oncegate_engine::{Arrived, Engine, Held, Options, Route, Settled, Unavailable, names};
 use oncegate_store::Store;
 use oncegate_store_sql::PostgresStore;
+use tokio::sync::Notify;
 
 use crate::actor::{block_on, orders, say, var};
 use crate::clocks::wall_s;
@@ -38,8 +38,8 @@ struct Node {
     /// They wait, longer than any test.
     waiting: Route,
     held: HashMap<String, Held<PostgresStore>>,
-    /// How many duplicates met a lease.
-    refused: Arc<AtomicU64>,
+    /// Says when a duplicate meets a lease.
+    refused: Arc<Refusals>,
 }
 
 fn millis(name: &str, otherwise: Duration) -> Duration {
@@ -48,7 +48,7 @@ fn millis(name: &str, otherwise: Duration) -> Duration {
 
 pub(crate) fn node() {
     let mut orders = orders();
-    let refused = Arc::new(AtomicU64::new(0));
+    let refused = Arc::new(Refusals::default());
     metrics::set_global_recorder(Refused(Arc::clone(&refused))).unwrap();
     let lease = millis(LEASE_MS, Duration::from_mins(10));
     let options = Options {
@@ -113,15 +113,18 @@ impl Node {
 
     /// Once a 409 was decided, the waiter is registered and looks no more by itself: whoever settles the key must wake it.
     async fn wait(&mut self, key: &str) {
-        let before = self.refused.load(Ordering::Acquire);
+        // From here on it is heard, also before it is awaited.
+        let refused = self.refused.0.notified();
         let (engine, route, wanted) =
             (self.engine.clone(), self.waiting.clone(), request(&self.waiting, key));
-        let waiting = tokio::spawn(async move {
+        let mut waiting = tokio::spawn(async move {
             let arrived = engine.arrive_or_wait(&route, wanted).await;
             say(&described(&arrived));
         });
-        while self.refused.load(Ordering::Acquire) == before && !waiting.is_finished() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+        tokio::select! {
+            () = refused => {}
+            // It had no need to wait.
+            ended = &mut waiting => ended.unwrap(),
         }
         say("waiting");
     }
@@ -154,8 +157,22 @@ pub(crate) fn micros(said: &str, word: &str) -> i64 {
     moment.unwrap_or_else(|| panic!("said {said:?} where {word:?} was to be heard"))
 }
 
-/// Counts one thing.
-struct Refused(Arc<AtomicU64>);
+/// Tells whoever listens of each duplicate that is refused.
+#[derive(Default)]
+struct Refusals(Notify);
+
+impl CounterFn for Refusals {
+    fn increment(&self, _: u64) {
+        self.0.notify_waiters();
+    }
+
+    fn absolute(&self, _: u64) {
+        self.0.notify_waiters();
+    }
+}
+
+/// Listens to one counter.
+struct Refused(Arc<Refusals>);
 
 impl Recorder for Refused {
     fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}

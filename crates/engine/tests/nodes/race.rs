@@ -2,7 +2,7 @@
 //!
 //! Each caller has a connection of its own to a table that nothing makes unique: what ran twice is there twice.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -96,10 +96,12 @@ impl Racer {
     async fn call(self: Arc<Self>, worker: u64, effects: Client) {
         // Every other caller has a twin in each process, who wants the same keys in the same order at the same time.
         let seed = if worker.is_multiple_of(2) { worker } else { self.number << 32 | worker };
-        for number in Dice::new(seed).shuffled(self.keys) {
-            while !self.ask(worker, number, &effects).await {
+        let mut wanted = VecDeque::from(Dice::new(seed).shuffled(self.keys));
+        while let Some(number) = wanted.pop_front() {
+            if !self.ask(worker, number, &effects).await {
                 self.told.lock().unwrap().busy += 1;
-                tokio::time::sleep(Duration::from_millis(2)).await;
+                // Asked for again when all others have been; by then it has most likely been answered.
+                wanted.push_back(number);
             }
             // As a server does between two requests. Replays from the cache never wait, and would keep all others waiting.
             tokio::task::yield_now().await;

@@ -14,9 +14,8 @@ use oncegate_store_sql::PostgresStore;
 use oncegate_test_servers::{Postgres, Redis, shared, wait_until};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::world::{
-    Dice, complete, completed, granted, id, node, own_schema, replayed, request, route, unique, words,
-};
+use crate::schema::own_schema;
+use crate::world::{Dice, complete, completed, granted, id, node, replayed, request, route, unique, words};
 
 const NODES: usize = 3;
 
@@ -84,7 +83,8 @@ pub(crate) fn two_stores() {
     let (redis, runtime) = (Redis::start(&[]), runtime());
     let patient = Duration::from_secs(10);
     let [first, other] = [(); 2].map(|()| own_schema(&shared::postgres_url()));
-    let [a, b, c] = [&first, &first, &other].map(|url| runtime.block_on(node(url, options(&redis, patient))));
+    let [a, b, c] =
+        [&first, &first, &other].map(|schema| runtime.block_on(node(&schema.url, options(&redis, patient))));
     let key = unique("both");
     runtime.block_on(completed(granted(ask(&runtime, &a, &key)), "of the first"));
     wait_until("it is in Redis", || {
@@ -175,7 +175,7 @@ fn hits(redis: &Redis) -> u64 {
 /// Killed, emptied, frozen, started again, filled with rubbish and with other keys' entries.
 pub(crate) fn troubled() {
     let (mut redis, runtime) = (Redis::start(&[]), runtime());
-    let url = own_schema(&shared::postgres_url());
+    let schema = own_schema(&shared::postgres_url());
     let ledger = Arc::new(Ledger {
         effects: Mutex::default(),
         replays: AtomicU64::new(0),
@@ -186,7 +186,7 @@ pub(crate) fn troubled() {
     for number in 0..NODES {
         let options =
             Options { store_timeout: Duration::from_mins(1), ..options(&redis, Duration::from_millis(5)) };
-        let engine = runtime.block_on(node(&url, options));
+        let engine = runtime.block_on(node(&schema.url, options));
         for caller in 0..CALLERS {
             let seed = u64::try_from(number * CALLERS + caller).unwrap();
             calls.push(runtime.spawn(Arc::clone(&ledger).call(engine.clone(), seed)));
@@ -224,7 +224,7 @@ pub(crate) fn troubled() {
         runtime.block_on(call).unwrap();
     }
     let effects = ledger.effects.lock().unwrap();
-    let fresh = runtime.block_on(node(&url, Options::default()));
+    let fresh = runtime.block_on(node(&schema.url, Options::default()));
     for (key, all) in &*effects {
         assert_eq!(*all, [replayed(ask(&runtime, &fresh, key))], "{key} ran once, and that is what is kept");
     }
@@ -242,16 +242,18 @@ pub(crate) fn troubled() {
 pub(crate) fn stale() {
     const AGE: Duration = Duration::from_secs(2);
     let (redis, runtime) = (Redis::start(&[]), runtime());
-    let url = own_schema(&shared::postgres_url());
+    let schema = own_schema(&shared::postgres_url());
     let patient = Duration::from_secs(10);
     let nodes: Vec<_> = (0..NODES)
-        .map(|_| runtime.block_on(node(&url, Options { cache_age_max: AGE, ..options(&redis, patient) })))
+        .map(|_| {
+            runtime.block_on(node(&schema.url, Options { cache_age_max: AGE, ..options(&redis, patient) }))
+        })
         .collect();
     let route = payments();
     runtime.block_on(completed(granted(ask(&runtime, &nodes[0], "k")), "life 1"));
     // Shown by the store, and kept in Redis as of then.
     wait_until("the entry is in Redis", || {
-        let other = runtime.block_on(node(&url, options(&redis, patient)));
+        let other = runtime.block_on(node(&schema.url, options(&redis, patient)));
         assert_eq!(replayed(ask(&runtime, &other, "k")), "life 1");
         redis.command(&["COPY", &entry("k"), "aside", "REPLACE"]) == "1"
     });

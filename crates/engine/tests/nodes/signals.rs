@@ -12,7 +12,7 @@ use tokio_postgres::{AsyncMessage, NoTls};
 
 use crate::actor::Actor;
 use crate::node::{URL, WAIT_POLL_MS};
-use crate::world::own_schema;
+use crate::schema::{Schema, own_schema};
 
 const SOON: Duration = Duration::from_secs(10);
 const A_MINUTE: &str = "60000";
@@ -35,8 +35,8 @@ fn wait_for(holder: &mut Actor, waiter: &mut Actor, key: &str) -> Duration {
 }
 
 pub(crate) fn wake() {
-    let url = own_schema(&shared::postgres_url());
-    let (mut a, mut b) = (node(&url, A_MINUTE), node(&url, A_MINUTE));
+    let schema = own_schema(&shared::postgres_url());
+    let (mut a, mut b) = (node(&schema.url, A_MINUTE), node(&schema.url, A_MINUTE));
     assert_eq!(b.ask("signals"), "some");
     let mut worst = Duration::ZERO;
     for round in 0..ROUNDS {
@@ -50,8 +50,8 @@ pub(crate) fn wake() {
 pub(crate) fn pooled() {
     let server = shared::postgres_url();
     let bouncer = PgBouncer::start(&server, &[]);
-    let url = own_schema(&bouncer.url());
-    let (mut a, mut b) = (node(&url, "50"), node(&url, "50"));
+    let schema = own_schema(&bouncer.url());
+    let (mut a, mut b) = (node(&schema.url, "50"), node(&schema.url, "50"));
     assert_eq!((a.ask("signals"), b.ask("signals")), ("none".to_owned(), "none".to_owned()));
     let worst = (0..ROUNDS).map(|round| wait_for(&mut a, &mut b, &format!("k-{round}"))).max().unwrap();
     println!(
@@ -93,8 +93,8 @@ fn until_gone(node: &mut Actor, key: &str) -> Duration {
 }
 
 pub(crate) fn forget() {
-    let url = own_schema(&shared::postgres_url());
-    let (mut a, mut b) = (node(&url, A_MINUTE), node(&url, A_MINUTE));
+    let schema = own_schema(&shared::postgres_url());
+    let (mut a, mut b) = (node(&schema.url, A_MINUTE), node(&schema.url, A_MINUTE));
     let mut worst = Duration::ZERO;
     for round in 0..ROUNDS {
         let key = format!("k-{round}");
@@ -108,11 +108,10 @@ pub(crate) fn forget() {
 }
 
 /// What anybody tells on a schema's channel.
-fn listen(runtime: &tokio::runtime::Runtime, url: &str) -> UnboundedReceiver<String> {
-    let (server, schema) = url.split_once("?schema=").unwrap();
+fn listen(runtime: &tokio::runtime::Runtime, schema: &Schema) -> UnboundedReceiver<String> {
     let (sender, heard) = unbounded_channel();
     runtime.block_on(async {
-        let (client, mut connection) = tokio_postgres::connect(server, NoTls).await.unwrap();
+        let (client, mut connection) = tokio_postgres::connect(&schema.server, NoTls).await.unwrap();
         tokio::spawn(async move {
             let mut messages = stream::poll_fn(move |context| connection.poll_message(context));
             while let Some(Ok(message)) = messages.next().await {
@@ -123,7 +122,7 @@ fn listen(runtime: &tokio::runtime::Runtime, url: &str) -> UnboundedReceiver<Str
                 }
             }
         });
-        client.batch_execute(&format!("LISTEN oncegate_{schema}")).await.unwrap();
+        client.batch_execute(&format!("LISTEN oncegate_{}", schema.name)).await.unwrap();
         // Kept for as long as the runtime lives.
         std::mem::forget(client);
     });
@@ -132,11 +131,11 @@ fn listen(runtime: &tokio::runtime::Runtime, url: &str) -> UnboundedReceiver<Str
 
 /// B is cut off while A tells of an answer and of a forgetting. Mended, B hears that it may have missed something.
 pub(crate) fn gap() {
-    let url = own_schema(&shared::postgres_url());
+    let schema = own_schema(&shared::postgres_url());
     let proxy = TcpProxy::start(&shared::postgres_url());
-    let (mut a, mut b) = (node(&url, A_MINUTE), node(&proxy.url_of(&url), A_MINUTE));
+    let (mut a, mut b) = (node(&schema.url, A_MINUTE), node(&proxy.url_of(&schema.url), A_MINUTE));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let mut told = listen(&runtime, &url);
+    let mut told = listen(&runtime, &schema);
     // From here on B hears: what it keeps before that goes when it begins to.
     wait_for(&mut a, &mut b, "heard");
     cached(&mut a, &mut b, "kept");

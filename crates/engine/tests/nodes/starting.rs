@@ -5,7 +5,8 @@ use oncegate_engine::Options;
 use oncegate_test_servers::shared;
 
 use crate::actor::block_on;
-use crate::world::{completed, granted, node, own_schema, replayed, request, route};
+use crate::schema::own_schema;
+use crate::world::{completed, granted, node, replayed, request, route};
 
 const ROUNDS: usize = 10;
 const NODES: usize = 6;
@@ -15,11 +16,11 @@ const NODES: usize = 6;
 pub(crate) fn together() {
     let server = shared::postgres_url();
     for _ in 0..ROUNDS {
-        let url = own_schema(&server);
+        let schema = own_schema(&server);
         block_on(async {
             let starting: Vec<_> = (0..NODES)
                 .map(|_| {
-                    let url = url.clone();
+                    let url = schema.url.clone();
                     tokio::spawn(async move { node(&url, Options::default()).await })
                 })
                 .collect();

@@ -1,7 +1,6 @@
-//! What the tests have in common: routes, requests, answers, places in a database.
+//! What the tests have in common: routes, requests, answers.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use oncegate_core::decide::Arrival;
 use oncegate_core::fingerprint::{self, Content, Mode};
@@ -96,13 +95,6 @@ pub(crate) async fn connect(url: &str) -> Client {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
     tokio::spawn(connection);
     client
-}
-
-/// A schema that no other test has, as the URL of a store.
-pub(crate) fn own_schema(url: &str) -> String {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    format!("{url}?schema=nodes_{}_{number}", std::process::id())
 }
 
 /// A small generator: the same seed, the same order.

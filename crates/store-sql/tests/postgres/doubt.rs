@@ -3,9 +3,9 @@
 use oncegate_core::record::Record;
 use oncegate_store::{Effect, Kind, Outcome, Store, StoreError, Write};
 use oncegate_store_sql::PostgresStore;
-use oncegate_test_servers::{Cut, PgBouncer, Postgres, TcpProxy};
+use oncegate_test_servers::{Cut, PgBouncer, Postgres, TcpProxy, until};
 
-use crate::place::{Place, apply_all, completed, in_time, insert, leased, read, swap, until, until_waiting};
+use crate::place::{Place, apply_all, completed, in_time, insert, leased, read, swap, until_waiting};
 
 /// A store behind a proxy, and one that looks at the same rows directly.
 struct Proxied {
@@ -212,7 +212,7 @@ async fn a_session_that_is_ended_leaves_its_batch_in_doubt() {
         }
         drop(holder);
         // PgBouncer may need a moment to see that its server is back.
-        until("the store works again", || async {
+        until("the store works again", async || {
             store.apply(&[]).await.is_ok() && store.clock().await.is_ok()
         })
         .await;

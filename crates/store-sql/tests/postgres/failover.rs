@@ -1,9 +1,9 @@
 //! A primary dies, and its synchronous standby takes over: nothing that was acknowledged is missing.
 
 use oncegate_store::{Outcome, Store};
-use oncegate_test_servers::{Postgres, Replication};
+use oncegate_test_servers::{Postgres, Replication, until};
 
-use crate::place::{Place, in_time, insert, leased, read, until};
+use crate::place::{Place, in_time, insert, leased, read};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_same_store_goes_on_with_the_promoted_standby() {
@@ -37,7 +37,7 @@ async fn the_same_store_goes_on_with_the_promoted_standby() {
     assert!(acknowledged.len() > 50);
     standby.promote();
     let row = leased("after");
-    until("the promoted standby is found", || async {
+    until("the promoted standby is found", async || {
         // The first may be in doubt, and have landed.
         let applied = store.apply(&[insert(&row)]).await;
         applied.is_ok_and(|outcomes| outcomes != [Outcome::Refused { current: None }])

@@ -2,9 +2,9 @@
 
 use oncegate_core::record::Record;
 use oncegate_store::{Store, Write};
-use oncegate_test_servers::Postgres;
+use oncegate_test_servers::{Postgres, until};
 
-use crate::place::{Place, apply_all, completed, insert, leased, number, swap, until};
+use crate::place::{Place, apply_all, completed, insert, leased, number, swap};
 
 const KEYS: usize = 2_000;
 
@@ -33,7 +33,7 @@ async fn settling_is_a_hot_update_and_answers_are_only_inserted() {
         )
     };
     let keys = i64::try_from(KEYS).expect("few");
-    until("all updates and answers are counted", || async {
+    until("all updates and answers are counted", async || {
         number(&raw, &count("n_tup_upd", "record")).await == keys
             && number(&raw, &count("n_tup_ins", "answer")).await == keys
     })

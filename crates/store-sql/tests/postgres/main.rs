@@ -10,6 +10,7 @@ mod failover;
 mod hot;
 mod place;
 mod pooled;
+mod round_trips;
 mod scans;
 mod signals;
 mod startup;

@@ -2,14 +2,14 @@
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use oncegate_conformance::samples::{FAR_AHEAD, LONG_AGO, id, moved_to, reserved};
 use oncegate_core::record::{Record, StateKind};
 use oncegate_store::{Outcome, Store, Write};
 use oncegate_store_sql::PostgresStore;
 use oncegate_store_sql::postgres::PostgresOptions;
-use oncegate_test_servers::shared;
+use oncegate_test_servers::{shared, until};
 use tokio_postgres::{Client, NoTls};
 
 /// How long anything may take; reached only if something is broken.
@@ -88,22 +88,13 @@ pub(crate) async fn number(client: &Client, text: &str) -> i64 {
     client.query_one(text, &[]).await.expect("the question is answered").get(0)
 }
 
-/// Waits until something holds, asking again and again.
-pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
-    let end = Instant::now() + PATIENCE;
-    while !holds().await {
-        assert!(Instant::now() < end, "waited in vain until {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
 /// Waits until as many sessions that name `schema` wait for a lock.
 pub(crate) async fn until_waiting(client: &Client, schema: &str, sessions: i64) {
     let text = format!(
         "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%{schema}%' \
          AND pid <> pg_backend_pid()"
     );
-    until("somebody waits for a lock", || async { number(client, &text).await == sessions }).await;
+    until("somebody waits for a lock", async || number(client, &text).await == sessions).await;
 }
 
 /// Bounds what must end by itself.

@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use oncegate_core::identity::RecordId;
 use oncegate_store::Store;
 use oncegate_store::signals::{Heard, Signal, Signals};
-use oncegate_test_servers::Postgres;
+use oncegate_test_servers::{Postgres, until};
 
-use crate::place::{Place, in_time, number, until};
+use crate::place::{Place, in_time, number};
 
 fn signal(n: u32) -> Signal {
     let mut bytes = [0; 16];
@@ -85,7 +85,7 @@ async fn who_does_not_keep_up_hears_of_a_gap() {
     // Nobody hears meanwhile, until the line is given up.
     let listening =
         format!("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN oncegate_{}%'", place.schema);
-    until("the line is given up", || async { number(&client, &listening).await == 0 }).await;
+    until("the line is given up", async || number(&client, &listening).await == 0).await;
     while in_time(signals.hear()).await != Heard::Gap {}
     store.signals().expect("the same").tell(&[signal(5)]).await.expect("it is told");
     assert_eq!(in_time(signals.hear()).await, Heard::Signals(vec![signal(5)]));

@@ -1,7 +1,7 @@
 //! TLS, by libpq's words.
 
 use oncegate_store::{Effect, Kind, StoreError};
-use oncegate_test_servers::Postgres;
+use oncegate_test_servers::{Postgres, until};
 
 use crate::place::{Place, apply_all, insert, leased};
 
@@ -36,7 +36,7 @@ async fn connections_are_as_safe_as_the_url_says() {
         let (safe, plain) = encrypted(&place).await;
         assert!(safe > 0 && plain == 0, "{words}: {safe} encrypted, {plain} not");
         drop(store);
-        crate::place::until("its sessions are gone", || async { encrypted(&place).await == (0, 0) }).await;
+        until("its sessions are gone", async || encrypted(&place).await == (0, 0)).await;
     }
     for words in ["verify-full", "require"] {
         let url = format!("{}?sslmode={words}&sslrootcert={stranger}", server.url());
@@ -76,7 +76,7 @@ async fn a_server_that_requires_tls_says_so() {
     let _true = server.sql("select pg_reload_conf()");
     let url = format!("{}?sslmode=disable", server.url());
     let refused = || async { place.try_open_through(&url).await.err() };
-    crate::place::until("the rules are read", || async { refused().await.is_some() }).await;
+    until("the rules are read", async || refused().await.is_some()).await;
     is_clear(&refused().await.expect("it is refused"), Kind::Misconfigured, "no encryption");
     drop(place.open_through(&format!("{}?sslmode=require", server.url())).await);
 }

@@ -1,7 +1,7 @@
 //! Standbys: a copy that follows its primary, until it is promoted.
 
 use super::{Postgres, append, cluster};
-use crate::process::wait_until;
+use crate::wait::wait_until;
 
 /// Whether a commit on the primary waits for the standby.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

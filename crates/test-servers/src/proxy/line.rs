@@ -1,12 +1,15 @@
 //! One connection through the proxy: its two ends, and what has been seen on it.
 
 use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Condvar, Mutex};
 
 /// The two ends, and how far a cut after sending has come.
 pub(super) struct Line {
     pub(super) client: TcpStream,
     pub(super) server: TcpStream,
+    /// The client has spoken, and the server has not answered since.
+    pub(super) asked: AtomicBool,
     phase: Mutex<Phase>,
     changed: Condvar,
 }
@@ -25,7 +28,13 @@ impl Line {
     pub(super) fn new(client: TcpStream, server: TcpStream) -> std::io::Result<Self> {
         client.set_nodelay(true)?;
         server.set_nodelay(true)?;
-        Ok(Self { client, server, phase: Mutex::new(Phase::Open), changed: Condvar::new() })
+        Ok(Self {
+            client,
+            server,
+            asked: AtomicBool::new(false),
+            phase: Mutex::new(Phase::Open),
+            changed: Condvar::new(),
+        })
     }
 
     /// Closes both ends; whoever reads or writes there returns.

@@ -8,11 +8,12 @@ use oncegate_engine::Options;
 use oncegate_store::Store;
 use oncegate_store::memory::MemoryStore;
 use oncegate_store_sql::SqliteStore;
+use oncegate_test_servers::until;
 use oncegate_tower::Routes;
 use tokio::task::JoinSet;
 
 use crate::client::{Call, within};
-use crate::stage::{Gate, Stage, eventually, gated, numbered, policy};
+use crate::stage::{Gate, Stage, gated, numbered, policy};
 
 const CLIENTS: usize = 100;
 
@@ -67,7 +68,7 @@ async fn under_lenient(store: impl Store) {
     }
     gate.entered().await;
     // Besides the reserve of the one that runs, the store has seen one of those that wait.
-    eventually(|| stage.engine.stats().writes > 1).await;
+    until("a duplicate has met the reserve", async || stage.engine.stats().writes > 1).await;
     gate.open();
     let mut replies = Vec::new();
     for connection in &mut connections {
@@ -103,7 +104,7 @@ async fn a_duplicate_that_hangs_up_while_it_waits_leaves_nothing_behind() {
     let mut first = slow.open(stage.addr).await;
     gate.entered().await;
     let duplicate = slow.open(stage.addr).await;
-    eventually(|| stage.engine.stats().writes > 3).await;
+    until("the duplicate looks", async || stage.engine.stats().writes > 3).await;
     drop(duplicate);
     stage.ended(1).await;
     // It may have had a look on its way to the store, which is then made sure of; after that there is nothing of it.

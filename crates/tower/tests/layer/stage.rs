@@ -20,6 +20,7 @@ use oncegate_engine::{Engine, Options};
 use oncegate_store::Store;
 use oncegate_store::clock::Clock;
 use oncegate_store::drive::read_one;
+use oncegate_test_servers::until;
 use oncegate_tower::{Idempotency, Named, Routes, scope};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
@@ -91,7 +92,7 @@ impl<S: Store> Stage<S> {
 
     /// Waits until so many batches were brought to the store.
     pub(crate) async fn commits(&self, count: u64) {
-        eventually(|| self.engine.stats().commits >= count).await;
+        until("the batches were brought to the store", async || self.engine.stats().commits >= count).await;
     }
 
     /// The record of a key of `acme`, read past all faults.
@@ -130,16 +131,6 @@ pub(crate) fn policy(profile: Profile, change: impl FnOnce(&mut Policy)) -> Poli
     let mut policy = profile.policy();
     change(&mut policy);
     policy
-}
-
-/// Waits for something that nobody announces.
-pub(crate) async fn eventually(is_so: impl Fn() -> bool) {
-    let looking = async {
-        while !is_so() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
-    within(looking).await;
 }
 
 /// Where handlers stop until a test lets them go on.
