@@ -8,15 +8,17 @@ use tokio_postgres::types::Type;
 
 use super::settings::Schema;
 
+pub(super) mod types;
+
 /// How many there are.
 pub(super) const QUERIES: usize = 14;
 
-/// A statement, the types of its parameters, and its place among a session's prepared ones.
+/// A statement, the types of its parameters (as it casts them), and its place among a session's prepared ones.
 #[derive(Debug)]
 pub(super) struct Query {
     pub(super) number: usize,
     pub(super) text: String,
-    pub(super) types: &'static [Type],
+    pub(super) types: Vec<Type>,
 }
 
 /// All of them.
@@ -132,7 +134,6 @@ impl Statements {
                     noted("$10::bigint"),
                     told("inserted")
                 ),
-                &RESERVE_TYPES,
             ),
             insert: query(
                 1,
@@ -148,7 +149,6 @@ impl Statements {
                     noted("$15::bigint"),
                     told("inserted")
                 ),
-                &INSERT_TYPES,
             ),
             settle: query(
                 2,
@@ -162,7 +162,6 @@ impl Statements {
                      kept AS (INSERT INTO {answer} (seq, bytes) SELECT seq, answer FROM swapped) {}",
                     told("swapped")
                 ),
-                &SETTLE_TYPES,
             ),
             settle_over: query(
                 12,
@@ -173,7 +172,6 @@ impl Statements {
                     noted_alone(2),
                     told("swapped")
                 ),
-                &SETTLE_OVER_TYPES,
             ),
             move_on: query(
                 3,
@@ -183,7 +181,6 @@ impl Statements {
                     noted_alone(1),
                     told("swapped")
                 ),
-                &MOVE_TYPES,
             ),
             // Settled states only, past retention by this server's own clock.
             remove: query(
@@ -196,40 +193,37 @@ impl Statements {
                      dropped AS (DELETE FROM {answer} WHERE seq = ANY(ARRAY(SELECT seq FROM removed))) {}",
                     told("removed")
                 ),
-                &[Type::BYTEA_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY],
             ),
-            read: query(5, format!("{select} WHERE r.id = ANY($1::bytea[])"), &[Type::BYTEA_ARRAY]),
-            read_by_seq: query(6, format!("{select} WHERE r.seq = ANY($1::bigint[])"), &[Type::INT8_ARRAY]),
+            read: query(5, format!("{select} WHERE r.id = ANY($1::bytea[])")),
+            read_by_seq: query(6, format!("{select} WHERE r.seq = ANY($1::bigint[])")),
             page: query(
                 13,
                 format!(
                     "SELECT count(*), max(due_at), (array_agg(no ORDER BY due_at DESC, no DESC))[1], {now} \
-                     FROM (SELECT due_at, no FROM {note} WHERE kind = $1 AND due_at <= $2 AND (due_at, no) > ($3, $4) \
+                     FROM (SELECT due_at, no FROM {note} WHERE kind = $1::smallint AND due_at <= $2::bigint \
+                     AND (due_at, no) > ($3::bigint, $4::bigint) \
                      ORDER BY due_at, no LIMIT {NOTES_AT_ONCE}) n"
                 ),
-                &[Type::INT2, Type::INT8, Type::INT8, Type::INT8],
             ),
-            tidy: query(7, tidy(&record, &note), &TIDY_TYPES),
-            noted: query(8, noted_rows(&record, &answer, &note), &NOTED_TYPES),
+            tidy: query(7, tidy(&record, &note)),
+            noted: query(8, noted_rows(&record, &answer, &note)),
             attended: query(
                 9,
                 format!(
-                    "SELECT seq, due_at, expires_at, state FROM {record} r WHERE attention_at <= $2 \
+                    "SELECT seq, due_at, expires_at, state FROM {record} r WHERE attention_at <= $2::bigint \
                      AND CASE $1::text WHEN 'pending' THEN state = 0 AND due_at <= $2 \
                      WHEN 'doubted' THEN state = 4 AND due_at <= $2 \
                      ELSE state IN (0, 3, 5) AND expires_at <= $2 END \
-                     ORDER BY CASE $1::text WHEN 'expired' THEN expires_at ELSE due_at END, seq LIMIT $3"
+                     ORDER BY CASE $1::text WHEN 'expired' THEN expires_at ELSE due_at END, seq LIMIT $3::bigint"
                 ),
-                &[Type::TEXT, Type::INT8, Type::INT8],
             ),
-            clock: query(10, format!("SELECT {now}"), &[]),
+            clock: query(10, format!("SELECT {now}")),
             counts: query(
                 11,
                 format!(
                     "SELECT state, count(*), count(*) FILTER (WHERE state = 4 AND due_at IS NULL) FROM {record} \
                      GROUP BY state"
                 ),
-                &[],
             ),
             select,
         }
@@ -281,85 +275,6 @@ fn table(schema: &Schema, name: &str) -> String {
     format!("{}.{name}", schema.quoted())
 }
 
-const fn query(number: usize, text: String, types: &'static [Type]) -> Query {
-    Query { number, text, types }
+fn query(number: usize, text: String) -> Query {
+    Query { number, types: types::of(&text), text }
 }
-
-const RESERVE_TYPES: [Type; 10] = [
-    Type::INT4_ARRAY,
-    Type::BYTEA_ARRAY,
-    Type::INT8_ARRAY,
-    Type::INT8_ARRAY,
-    Type::INT8_ARRAY,
-    Type::TEXT_ARRAY,
-    Type::TEXT_ARRAY,
-    Type::TEXT_ARRAY,
-    Type::BYTEA_ARRAY,
-    Type::INT8,
-];
-const INSERT_TYPES: [Type; 15] = [
-    Type::INT4_ARRAY,
-    Type::BYTEA_ARRAY,
-    Type::INT8_ARRAY,
-    Type::INT2_ARRAY,
-    Type::INT8_ARRAY,
-    Type::INT8_ARRAY,
-    Type::INT8_ARRAY,
-    Type::INT8_ARRAY,
-    Type::BOOL_ARRAY,
-    Type::TEXT_ARRAY,
-    Type::TEXT_ARRAY,
-    Type::TEXT_ARRAY,
-    Type::BYTEA_ARRAY,
-    Type::BYTEA_ARRAY,
-    Type::INT8,
-];
-const SETTLE_TYPES: [Type; 8] = [
-    Type::BYTEA_ARRAY,
-    Type::INT8_ARRAY,
-    Type::INT8_ARRAY,
-    Type::INT8_ARRAY,
-    Type::INT8_ARRAY,
-    Type::TEXT_ARRAY,
-    Type::BYTEA_ARRAY,
-    Type::BYTEA_ARRAY,
-];
-const MOVE_TYPES: [Type; 11] = [
-    Type::BYTEA_ARRAY,
-    Type::INT8_ARRAY,
-    Type::INT8_ARRAY,
-    Type::INT2_ARRAY,
-    Type::INT8_ARRAY,
-    Type::INT8_ARRAY,
-    Type::INT8_ARRAY,
-    Type::INT8_ARRAY,
-    Type::BOOL_ARRAY,
-    Type::TEXT_ARRAY,
-    Type::BYTEA_ARRAY,
-];
-const SETTLE_OVER_TYPES: [Type; 12] = [
-    Type::BYTEA_ARRAY,
-    Type::INT8_ARRAY,
-    Type::INT8_ARRAY,
-    Type::INT2_ARRAY,
-    Type::INT8_ARRAY,
-    Type::INT8_ARRAY,
-    Type::INT8_ARRAY,
-    Type::INT8_ARRAY,
-    Type::BOOL_ARRAY,
-    Type::TEXT_ARRAY,
-    Type::BYTEA_ARRAY,
-    Type::BYTEA_ARRAY,
-];
-const TIDY_TYPES: [Type; 6] = [Type::INT2, Type::INT8, Type::INT8, Type::INT8, Type::INT8, Type::INT8];
-const NOTED_TYPES: [Type; 9] = [
-    Type::INT2,
-    Type::INT8,
-    Type::INT8,
-    Type::INT8,
-    Type::INT8,
-    Type::INT2,
-    Type::INT8,
-    Type::BOOL,
-    Type::INT8,
-];

@@ -3,6 +3,7 @@
 //! **Invariant held here:** no plan of a write or of a read by id looks at more of a table than the batch names, whatever the
 //! table held when the plan was made.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,7 +12,8 @@ use tokio_postgres::types::Type;
 
 use super::session::Session;
 use super::settings::{Schema, Settings};
-use super::statements::{Query, SETUP_READ, SETUP_WRITE, SETUP_WRITE_LOCAL, Statements};
+use super::statements::types::placeholders;
+use super::statements::{QUERIES, Query, SETUP_READ, SETUP_WRITE, SETUP_WRITE_LOCAL, Statements};
 use super::{PostgresOptions, PostgresStore, migrate};
 
 mod pages;
@@ -102,7 +104,7 @@ fn bound(what: &str, query: &Query, first: u64) -> String {
     }
     let mut is_id = true;
     let mut values = Vec::new();
-    for of in query.types {
+    for of in &query.types {
         let array = |value: &dyn Fn(u64) -> String| {
             let all: Vec<_> = (first..first + BATCH).map(value).collect();
             format!("'{{{}}}'", all.join(","))
@@ -242,6 +244,40 @@ async fn a_plan_made_on_an_empty_table_is_good_on_a_million_rows() {
     place.run("ANALYZE {}.record, {}.answer, {}.note").await;
     all_are_by_index(&place).await;
     place.gone().await;
+}
+
+/// The types of parameters come from the casts.
+#[test]
+fn every_parameter_is_cast_where_it_first_occurs_and_nowhere_to_another_type() {
+    let all = Statements::new(&Schema::new("any").unwrap());
+    let all = [
+        &all.reserve,
+        &all.insert,
+        &all.settle,
+        &all.settle_over,
+        &all.move_on,
+        &all.remove,
+        &all.read,
+        &all.read_by_seq,
+        &all.page,
+        &all.tidy,
+        &all.noted,
+        &all.attended,
+        &all.clock,
+        &all.counts,
+    ];
+    let numbers: BTreeSet<_> = all.iter().map(|query| query.number).collect();
+    assert_eq!(numbers, (0..QUERIES).collect(), "all of them, each in its place");
+    for Query { text, types, .. } in all {
+        let mut casts = BTreeMap::new();
+        for (number, cast) in placeholders(text) {
+            let first = *casts.entry(number).or_insert(cast);
+            assert!(first.is_some(), "${number} is not cast where it first occurs: {text}");
+            assert!(cast.is_none() || cast == first, "${number} is cast to {first:?} and {cast:?}: {text}");
+        }
+        assert_eq!(casts.len(), types.len(), "a number is left out: {text}");
+        assert!(!types.contains(&Type::UNKNOWN), "a cast to a type that is not known here: {text}");
+    }
 }
 
 async fn setting(session: &Session, name: &str) -> String {
