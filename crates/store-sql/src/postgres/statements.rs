@@ -46,17 +46,25 @@ pub(super) struct Statements {
     pub(super) select: String,
 }
 
-/// For sessions that write: an index is always used, and a batch is always hashed to its rows; a commit is never less than
-/// durable, whatever the database's default.
-pub(super) const SETUP_WRITE: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_mergejoin = off; \
-     SET enable_nestloop = off; SET jit = off; SET statement_timeout = '5s'; \
-     SET idle_in_transaction_session_timeout = '5s'; \
-     SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'";
+/// For writes: an index is always used, and a batch is always hashed to its rows; a commit is never less than durable, whatever the
+/// database's default. `$is_local`: for one transaction.
+macro_rules! setup_write {
+    ($is_local:literal) => {
+        concat!(
+            "SELECT set_config(name, value, ",
+            $is_local,
+            ") FROM (VALUES ('enable_seqscan', 'off'), ('enable_bitmapscan', 'off'), ('enable_mergejoin', 'off'), \
+             ('enable_nestloop', 'off'), ('jit', 'off'), ('statement_timeout', '5s'), \
+             ('idle_in_transaction_session_timeout', '5s'), ('synchronous_commit', 'on')) AS new (name, value) \
+             WHERE name <> 'synchronous_commit' OR current_setting(name) = 'off'"
+        )
+    };
+}
+
+/// For sessions that write.
+pub(super) const SETUP_WRITE: &str = setup_write!(false);
 /// The same for one transaction, where a session is not ours to set up.
-pub(super) const SETUP_WRITE_LOCAL: &str = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; \
-     SET LOCAL enable_mergejoin = off; SET LOCAL enable_nestloop = off; SET LOCAL jit = off; \
-     SET LOCAL statement_timeout = '5s'; SET LOCAL idle_in_transaction_session_timeout = '5s'; \
-     SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'";
+pub(super) const SETUP_WRITE_LOCAL: &str = setup_write!(true);
 /// For sessions that read by id, or scan what is due.
 pub(super) const SETUP_READ: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_mergejoin = off; \
      SET enable_hashjoin = off; SET jit = off; SET statement_timeout = '30s'";
