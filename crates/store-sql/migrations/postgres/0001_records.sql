@@ -6,7 +6,8 @@
 --   * no index covers a column that changes between the two (`id`, `seq` never change; `attention_at` is NULL in both);
 --   * answers are in a table of their own, which is only inserted into.
 -- So leases that lapse and answers that expire cannot be found by an index on `record`. They are found by notes: each batch of
--- new rows leaves one, which says when to look at them next, and lives as long as any of them.
+-- new rows leaves one, which says when to look at them next, and lives as long as any of them. A lease that is granted anew, and
+-- an answer that expires soon, has one of its own.
 --
 -- What SQL decides by, and people search by, is a column. The rest of the record is one value, laid out by
 -- `oncegate_core::record::codec`. Moments are microseconds by this server's clock.
@@ -41,14 +42,19 @@ CREATE TABLE {schema}.answer (
 ALTER TABLE {schema}.answer ALTER COLUMN bytes SET STORAGE EXTERNAL;
 
 -- "Look at these rows from then on": those with a `seq` from `first` to `last`. A hint; the row itself says whether its
--- moment has come.
+-- moment has come. Scans go over due notes of one kind, a page at a time, and tidy each page on the way:
+--   * the note of a batch is put off until the first of its rows is due, and goes with the last of them. It is of kind 1 until
+--     none of the rows is in progress, and of kind 2 from then on: answers that nobody has removed do not stand between leases;
+--   * the note of one row is never changed. It goes when the row is not of its kind any more, or is due at another moment. Hence
+--     whoever writes a row in progress once more leaves a note with exactly its moment, whatever notes there are.
 CREATE TABLE {schema}.note (
-    no     bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    due_at bigint NOT NULL, -- no lease of these rows lapses before, and hardly an answer expires
-    first  bigint NOT NULL,
-    last   bigint NOT NULL
+    no     bigint   GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    kind   smallint NOT NULL, -- as a record's state: 1 leases (and answers beside them), 2 answers (and no leases)
+    due_at bigint   NOT NULL, -- no lease of these rows lapses before, and hardly an answer expires
+    first  bigint   NOT NULL,
+    last   bigint   NOT NULL
 );
-CREATE INDEX note_due ON {schema}.note (due_at, no);
+CREATE INDEX note_due ON {schema}.note (kind, due_at, no);
 
 -- Which rows these are: nodes that share a cache must not take answers of another schema, or of this one before it was made
 -- anew, for theirs.

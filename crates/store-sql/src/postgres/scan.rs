@@ -1,21 +1,29 @@
 //! What is due, for workers: first which rows, then the rows.
 //!
-//! Leases and answers are found by notes (see the migration), which are tidied on the way: a pass of whichever node comes
-//! first drops what needs no looking at any more. Everything else has an index.
+//! Leases and answers are found by notes (see the migration), a page of them at a time; each page is tidied on the way, by whichever
+//! node comes first. Everything else has an index.
+//!
+//! **Invariant:** notes only move on: to a later moment, or from leases to answers. A scan goes the same way, so what another
+//! node tidies meanwhile is still before it. And no statement looks at more than a page: a scan of a backlog finds what it comes to
+//! in its time, and the next one goes on, because notes that need no looking at have moved.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
 
 use oncegate_core::record::{Record, StateKind};
-use oncegate_core::time::Timestamp;
+use oncegate_core::time::{Timestamp, micros};
 use oncegate_store::{Due, Scan};
+use tokio_postgres::types::ToSql;
 
 use super::error::Failure;
 use super::row::{decode, state_column};
 use super::session::Session;
-use super::statements::Statements;
+use super::statements::{NOTES_AT_ONCE, Statements};
 
-/// So many notes are tidied in one short transaction…
-const NOTES_AT_ONCE: i64 = 128;
-/// …and so many times in one scan.
-const TIDY_ROUNDS: usize = 64;
+/// A scan begins no further page of notes after this: less than the limit on reads.
+pub(super) const SCAN_TIME: Duration = Duration::from_secs(5);
+/// When to look again at rows under a note that an index finds: they may come back, see `statements::tidy`.
+const LOOK_AGAIN: Duration = Duration::from_hours(1);
 /// A scan stops early once the answers it has read are this large.
 const SCAN_BYTES_MAX: i64 = 8 << 20;
 
@@ -33,21 +41,41 @@ pub(super) async fn due(
     now: Timestamp,
     limit: usize,
 ) -> Result<Scan, Failure> {
+    due_within(session, statements, what, now, limit, SCAN_TIME).await
+}
+
+/// The same with another limit on the time; one page of each kind of notes is looked at in any case.
+pub(super) async fn due_within(
+    session: &Session,
+    statements: &Statements,
+    what: Due,
+    now: Timestamp,
+    limit: usize,
+    time: Duration,
+) -> Result<Scan, Failure> {
+    if limit == 0 {
+        return Ok(Scan::default());
+    }
     let now = now.as_micros();
     let limit_rows = i64::try_from(limit).unwrap_or(i64::MAX);
-    let mut found = match what {
-        Due::Pending => attended(session, statements, "pending", now, limit_rows).await?,
-        Due::Doubted => attended(session, statements, "doubted", now, limit_rows).await?,
-        Due::Lapsed => noted(session, statements, StateKind::InProgress, now, false, limit_rows).await?,
-        Due::Resumable => noted(session, statements, StateKind::InProgress, now, true, limit_rows).await?,
+    let notes = |kind| Notes { session, statements, kind: state_column(kind) };
+    let (leases, answers) = (notes(StateKind::InProgress), notes(StateKind::Completed));
+    let lapsed = |resumable| Wanted { state: leases.kind, resumable: Some(resumable), now, limit };
+    let mut found = Vec::new();
+    match what {
+        Due::Pending => found = attended(session, statements, "pending", now, limit_rows).await?,
+        Due::Doubted => found = attended(session, statements, "doubted", now, limit_rows).await?,
+        Due::Lapsed => noted(&leases, &lapsed(false), time, &mut found).await?,
+        Due::Resumable => noted(&leases, &lapsed(true), time, &mut found).await?,
         Due::Expired => {
-            let mut found = noted_any(session, statements, now, limit_rows).await?;
+            let expired = Wanted { state: answers.kind, resumable: None, now, limit };
+            // In this order: notes of leases become notes of answers, and never the other way round.
+            noted(&leases, &expired, time / 2, &mut found).await?;
+            noted(&answers, &expired, time / 2, &mut found).await?;
             found.extend(attended(session, statements, "expired", now, limit_rows).await?);
-            found
         }
-    };
-    found.sort_by_key(|row| (row.moment, row.seq));
-    found.truncate(limit);
+    }
+    keep_first(&mut found, limit);
     read(session, statements, what, found).await
 }
 
@@ -67,44 +95,108 @@ async fn attended(
     found.collect()
 }
 
-/// Answers that expire, whatever becomes of a lapsed lease under their terms.
-async fn noted_any(
-    session: &Session,
-    statements: &Statements,
+/// What is looked for under notes.
+struct Wanted {
+    state: i16,
+    /// Only those whose lapsed lease is the completer's, or only the others.
+    resumable: Option<bool>,
     now: i64,
-    limit: i64,
-) -> Result<Vec<Found>, Failure> {
-    let mut found = noted(session, statements, StateKind::Completed, now, false, limit).await?;
-    found.extend(noted(session, statements, StateKind::Completed, now, true, limit).await?);
-    Ok(found)
+    limit: usize,
 }
 
+/// Adds to `found` what is under due notes of one kind, until none further on can be due earlier, or the time is over.
 async fn noted(
-    session: &Session,
-    statements: &Statements,
-    state: StateKind,
-    now: i64,
-    resumable: bool,
-    limit: i64,
-) -> Result<Vec<Found>, Failure> {
-    let state = state_column(state);
-    // Each round goes on where the last one ended: notes that stay due do not hide those behind them.
-    let mut last = (i64::MIN, i64::MIN);
-    for _ in 0..TIDY_ROUNDS {
-        let looked_at = session.query(&statements.tidy, &[&now, &NOTES_AT_ONCE, &last.0, &last.1]).await?;
-        let Some(row) = looked_at.first() else { break };
-        let count: i64 = row.try_get(0)?;
-        if count < NOTES_AT_ONCE {
+    notes: &Notes<'_>,
+    wanted: &Wanted,
+    time: Duration,
+    found: &mut Vec<Found>,
+) -> Result<(), Failure> {
+    let started = Instant::now();
+    let mut from = (i64::MIN, i64::MIN);
+    let mut look_again_at = None;
+    while let Some(page) = notes.page(wanted.now, from).await? {
+        // The same for all pages: else a scan by a clock that is ahead would come to what it has put off again and again.
+        let look_again_at = *look_again_at
+            .get_or_insert_with(|| page.read_at.min(wanted.now).saturating_add(micros(LOOK_AGAIN)));
+        notes.tidy(&page, look_again_at).await?;
+        let last_moment = |found: &[Found]| found.get(wanted.limit - 1).map(|row| row.moment);
+        let until = last_moment(found).unwrap_or(wanted.now);
+        found.extend(notes.rows(&page, wanted, until).await?);
+        keep_first(found, wanted.limit);
+        let is_enough = last_moment(found).is_some_and(|moment| moment <= page.to.0);
+        if is_enough || page.is_last || started.elapsed() >= time {
             break;
         }
-        last = (row.try_get(1)?, row.try_get(2)?);
+        from = page.to;
     }
-    let rows = session.query(&statements.noted, &[&state, &now, &resumable, &limit]).await?;
-    let found = rows.iter().map(|row| {
-        let answer_bytes: i32 = row.try_get(2)?;
-        Ok(Found { seq: row.try_get(0)?, moment: row.try_get(1)?, answer_bytes: i64::from(answer_bytes) })
-    });
-    found.collect()
+    Ok(())
+}
+
+/// The longest due of them, each once.
+fn keep_first(found: &mut Vec<Found>, limit: usize) {
+    found.sort_by_key(|row| (row.moment, row.seq));
+    let mut seen = HashSet::with_capacity(found.len());
+    found.retain(|row| seen.insert(row.seq));
+    found.truncate(limit);
+}
+
+/// The notes of one kind.
+struct Notes<'s> {
+    session: &'s Session,
+    statements: &'s Statements,
+    kind: i16,
+}
+
+/// Where a note is: when it is due, and its number.
+type Place = (i64, i64);
+
+/// Some notes in a row: after `from`, up to `to`.
+struct Page {
+    from: Place,
+    to: Place,
+    is_last: bool,
+    /// By the server's clock.
+    read_at: i64,
+}
+
+impl Notes<'_> {
+    /// The next notes that are due; none of them is locked.
+    async fn page(&self, now: i64, from: Place) -> Result<Option<Page>, Failure> {
+        let rows = self.session.query(&self.statements.page, &[&self.kind, &now, &from.0, &from.1]).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        let count: i64 = row.try_get(0)?;
+        if count == 0 {
+            return Ok(None);
+        }
+        let is_last = count < NOTES_AT_ONCE;
+        // The last page has room for those of its notes that are put off, and still due.
+        let to = if is_last { (now, i64::MAX) } else { (row.try_get(1)?, row.try_get(2)?) };
+        Ok(Some(Page { from, to, is_last, read_at: row.try_get(3)? }))
+    }
+
+    async fn tidy(&self, Page { from, to, .. }: &Page, look_again_at: i64) -> Result<(), Failure> {
+        let bound: [&(dyn ToSql + Sync); 6] = [&self.kind, &from.0, &from.1, &to.0, &to.1, &look_again_at];
+        self.session.query(&self.statements.tidy, &bound).await?;
+        Ok(())
+    }
+
+    /// What is due under them. A note that was put off beyond the page is met again further on, if it is still due.
+    async fn rows(
+        &self,
+        Page { from, to, .. }: &Page,
+        wanted: &Wanted,
+        until: i64,
+    ) -> Result<Vec<Found>, Failure> {
+        let limit = i64::try_from(wanted.limit).unwrap_or(i64::MAX);
+        let bound: [&(dyn ToSql + Sync); 9] =
+            [&self.kind, &from.0, &from.1, &to.0, &to.1, &wanted.state, &until, &wanted.resumable, &limit];
+        let rows = self.session.query(&self.statements.noted, &bound).await?;
+        let found = rows.iter().map(|row| {
+            let answer_bytes: i32 = row.try_get(2)?;
+            Ok(Found { seq: row.try_get(0)?, moment: row.try_get(1)?, answer_bytes: i64::from(answer_bytes) })
+        });
+        found.collect()
+    }
 }
 
 /// The rows themselves, in the order in which they were found. One that has changed meanwhile is left out.

@@ -117,7 +117,7 @@ impl Session {
     }
 
     async fn statement(&self, query: &Query) -> Result<&Statement, Failure> {
-        let prepare = || self.client.prepare_typed(&query.text, query.types);
+        let prepare = || self.client.prepare_typed(&query.text, &query.types);
         Ok(self.prepared[query.number].get_or_try_init(prepare).await?)
     }
 }

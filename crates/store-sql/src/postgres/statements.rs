@@ -8,15 +8,17 @@ use tokio_postgres::types::Type;
 
 use super::settings::Schema;
 
-/// How many there are.
-pub(super) const QUERIES: usize = 13;
+pub(super) mod types;
 
-/// A statement, the types of its parameters, and its place among a session's prepared ones.
+/// How many there are.
+pub(super) const QUERIES: usize = 14;
+
+/// A statement, the types of its parameters (as it casts them), and its place among a session's prepared ones.
 #[derive(Debug)]
 pub(super) struct Query {
     pub(super) number: usize,
     pub(super) text: String,
-    pub(super) types: &'static [Type],
+    pub(super) types: Vec<Type>,
 }
 
 /// All of them.
@@ -34,6 +36,7 @@ pub(super) struct Statements {
     pub(super) remove: Query,
     pub(super) read: Query,
     pub(super) read_by_seq: Query,
+    pub(super) page: Query,
     pub(super) tidy: Query,
     pub(super) noted: Query,
     pub(super) attended: Query,
@@ -43,17 +46,25 @@ pub(super) struct Statements {
     pub(super) select: String,
 }
 
-/// For sessions that write: an index is always used, and a batch is always hashed to its rows; a commit is never less than
-/// durable, whatever the database's default.
-pub(super) const SETUP_WRITE: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_mergejoin = off; \
-     SET enable_nestloop = off; SET jit = off; SET statement_timeout = '5s'; \
-     SET idle_in_transaction_session_timeout = '5s'; \
-     SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'";
+/// For writes: an index is always used, and a batch is always hashed to its rows; a commit is never less than durable, whatever the
+/// database's default. `$is_local`: for one transaction.
+macro_rules! setup_write {
+    ($is_local:literal) => {
+        concat!(
+            "SELECT set_config(name, value, ",
+            $is_local,
+            ") FROM (VALUES ('enable_seqscan', 'off'), ('enable_bitmapscan', 'off'), ('enable_mergejoin', 'off'), \
+             ('enable_nestloop', 'off'), ('jit', 'off'), ('statement_timeout', '5s'), \
+             ('idle_in_transaction_session_timeout', '5s'), ('synchronous_commit', 'on')) AS new (name, value) \
+             WHERE name <> 'synchronous_commit' OR current_setting(name) = 'off'"
+        )
+    };
+}
+
+/// For sessions that write.
+pub(super) const SETUP_WRITE: &str = setup_write!(false);
 /// The same for one transaction, where a session is not ours to set up.
-pub(super) const SETUP_WRITE_LOCAL: &str = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; \
-     SET LOCAL enable_mergejoin = off; SET LOCAL enable_nestloop = off; SET LOCAL jit = off; \
-     SET LOCAL statement_timeout = '5s'; SET LOCAL idle_in_transaction_session_timeout = '5s'; \
-     SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'";
+pub(super) const SETUP_WRITE_LOCAL: &str = setup_write!(true);
 /// For sessions that read by id, or scan what is due.
 pub(super) const SETUP_READ: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_mergejoin = off; \
      SET enable_hashjoin = off; SET jit = off; SET statement_timeout = '30s'";
@@ -62,6 +73,9 @@ pub(super) const SETUP_PAGES: &str = "SET jit = off; SET statement_timeout = '60
 
 /// The most writes in one batch: the order of arrival has room for no more.
 pub(super) const BATCH_MAX: usize = 1 << 16;
+
+/// So many notes are looked at in one short transaction.
+pub(super) const NOTES_AT_ONCE: i64 = 128;
 
 /// What an insert binds, in order, after the place.
 const INSERTED: &str = "id, version, state, due_at, attention_at, expires_at, created_at, resumable, scope, key, operation, rest";
@@ -81,7 +95,7 @@ impl Statements {
             format!("batch AS MATERIALIZED (SELECT nextval('{quoted}.batch') * {BATCH_MAX} AS first)");
         let noted = |due: &str| {
             format!(
-                "noted AS (INSERT INTO {note} (due_at, first, last) SELECT {due}, first, first + {last} FROM batch \
+                "noted AS (INSERT INTO {note} (kind, due_at, first, last) SELECT 1, {due}, first, first + {last} FROM batch \
                  WHERE EXISTS (SELECT FROM inserted))"
             )
         };
@@ -107,11 +121,11 @@ impl Statements {
                 returned = if answers { ", new.answer" } else { "" },
             )
         };
-        // A note of its own for each: that of its batch may be put off beyond its moment.
-        let noted_alone = |which: &str| {
+        // A note of its own for each: that of its batch may be put off beyond its moment, or be of the other kind.
+        let noted_alone = |state: i16| {
             format!(
-                "noted AS (INSERT INTO {note} (due_at, first, last) SELECT due_at, seq, seq FROM swapped \
-                 WHERE due_at IS NOT NULL{which})"
+                "noted AS (INSERT INTO {note} (kind, due_at, first, last) SELECT {state}, due_at, seq, seq FROM swapped \
+                 WHERE due_at IS NOT NULL AND state = {state})"
             )
         };
         let now = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
@@ -128,7 +142,6 @@ impl Statements {
                     noted("$10::bigint"),
                     told("inserted")
                 ),
-                &RESERVE_TYPES,
             ),
             insert: query(
                 1,
@@ -144,7 +157,6 @@ impl Statements {
                     noted("$15::bigint"),
                     told("inserted")
                 ),
-                &INSERT_TYPES,
             ),
             settle: query(
                 2,
@@ -158,7 +170,6 @@ impl Statements {
                      kept AS (INSERT INTO {answer} (seq, bytes) SELECT seq, answer FROM swapped) {}",
                     told("swapped")
                 ),
-                &SETTLE_TYPES,
             ),
             settle_over: query(
                 12,
@@ -166,20 +177,18 @@ impl Statements {
                     "WITH {}, {}, kept AS (INSERT INTO {answer} (seq, bytes) SELECT seq, answer FROM swapped \
                      ON CONFLICT (seq) DO UPDATE SET bytes = excluded.bytes) {}",
                     swapped(true),
-                    noted_alone(""),
+                    noted_alone(2),
                     told("swapped")
                 ),
-                &SETTLE_OVER_TYPES,
             ),
             move_on: query(
                 3,
                 format!(
                     "WITH {}, {}, dropped AS (DELETE FROM {answer} WHERE seq = ANY(ARRAY(SELECT seq FROM swapped))) {}",
                     swapped(false),
-                    noted_alone(" AND state = 1"),
+                    noted_alone(1),
                     told("swapped")
                 ),
-                &MOVE_TYPES,
             ),
             // Settled states only, past retention by this server's own clock.
             remove: query(
@@ -192,71 +201,81 @@ impl Statements {
                      dropped AS (DELETE FROM {answer} WHERE seq = ANY(ARRAY(SELECT seq FROM removed))) {}",
                     told("removed")
                 ),
-                &[Type::BYTEA_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY],
             ),
-            read: query(5, format!("{select} WHERE r.id = ANY($1::bytea[])"), &[Type::BYTEA_ARRAY]),
-            read_by_seq: query(6, format!("{select} WHERE r.seq = ANY($1::bigint[])"), &[Type::INT8_ARRAY]),
-            tidy: query(7, tidy(&record, &note), &[Type::INT8, Type::INT8, Type::INT8, Type::INT8]),
-            noted: query(
-                8,
-                noted_rows(&record, &answer, &note),
-                &[Type::INT2, Type::INT8, Type::BOOL, Type::INT8],
+            read: query(5, format!("{select} WHERE r.id = ANY($1::bytea[])")),
+            read_by_seq: query(6, format!("{select} WHERE r.seq = ANY($1::bigint[])")),
+            page: query(
+                13,
+                format!(
+                    "SELECT count(*), max(due_at), (array_agg(no ORDER BY due_at DESC, no DESC))[1], {now} \
+                     FROM (SELECT due_at, no FROM {note} WHERE kind = $1::smallint AND due_at <= $2::bigint \
+                     AND (due_at, no) > ($3::bigint, $4::bigint) \
+                     ORDER BY due_at, no LIMIT {NOTES_AT_ONCE}) n"
+                ),
             ),
+            tidy: query(7, tidy(&record, &note)),
+            noted: query(8, noted_rows(&record, &answer, &note)),
             attended: query(
                 9,
                 format!(
-                    "SELECT seq, due_at, expires_at, state FROM {record} r WHERE attention_at <= $2 \
+                    "SELECT seq, due_at, expires_at, state FROM {record} r WHERE attention_at <= $2::bigint \
                      AND CASE $1::text WHEN 'pending' THEN state = 0 AND due_at <= $2 \
                      WHEN 'doubted' THEN state = 4 AND due_at <= $2 \
                      ELSE state IN (0, 3, 5) AND expires_at <= $2 END \
-                     ORDER BY CASE $1::text WHEN 'expired' THEN expires_at ELSE due_at END, seq LIMIT $3"
+                     ORDER BY CASE $1::text WHEN 'expired' THEN expires_at ELSE due_at END, seq LIMIT $3::bigint"
                 ),
-                &[Type::TEXT, Type::INT8, Type::INT8],
             ),
-            clock: query(10, format!("SELECT {now}"), &[]),
+            clock: query(10, format!("SELECT {now}")),
             counts: query(
                 11,
                 format!(
                     "SELECT state, count(*), count(*) FILTER (WHERE state = 4 AND due_at IS NULL) FROM {record} \
                      GROUP BY state"
                 ),
-                &[],
             ),
             select,
         }
     }
 }
 
-/// Looks at notes that have come due (at most `$2` of them, after the one that was due at `$3` and has the number `$4`), and puts each
-/// off until the first of its rows is due; one that has no rows any more goes. Says how many it has looked at, and which was the
-/// last. Another node that does the same is not waited for.
+/// The notes of kind `$1` after the one that was due at `$2` and has the number `$3`, up to the one of `$4` and `$5`: a page, and
+/// what others have put there since it was read.
+const ON_PAGE: &str = "kind = $1::smallint AND (due_at, no) > ($2::bigint, $3::bigint) AND (due_at, no) <= ($4::bigint, $5::bigint)";
+
+/// Looks at the notes of a page, and puts each off until the first of its rows is due, or until `$6` for rows that an index finds; one
+/// that has no rows any more goes. One of leases becomes one of answers when none of its rows is in progress. A note of one row
+/// stays while it says of what kind the row is and when it is due, and of several that say the same the last one does.
+/// Another node that does the same is not waited for.
 ///
-/// Rows that an index finds may come back: they are looked at again within the hour, by which rows are settled with a note of
-/// their own if they expire sooner than [`super::batch::EXPIRES_LATE`].
+/// Nothing is lost to writes that this cannot see yet: a row that goes into progress, also in the same state as before, brings a note,
+/// which this cannot see either. So does an answer that expires soon; and `$6` is within the hour, while others expire later than
+/// [`super::batch::EXPIRES_LATE`].
 fn tidy(record: &str, note: &str) -> String {
     format!(
-        "WITH due AS MATERIALIZED (SELECT no, due_at, first, last FROM {note} WHERE due_at <= $1 \
-         AND (due_at, no) > ($3, $4) ORDER BY due_at, no LIMIT $2 FOR UPDATE SKIP LOCKED), \
-         looked AS MATERIALIZED (SELECT due.no, r.rows, r.moment FROM due, LATERAL (SELECT count(*) AS rows, \
-         min(CASE WHEN state IN (1, 2) AND due_at IS NOT NULL THEN due_at \
-         ELSE least($1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + 3600000000 END) AS moment \
-         FROM {record} WHERE seq BETWEEN due.first AND due.last AND (due.first < due.last OR state IN (1, 2))) r), \
-         gone AS (DELETE FROM {note} WHERE no = ANY(ARRAY(SELECT no FROM looked WHERE rows = 0))), \
-         kept AS (UPDATE {note} n SET due_at = looked.moment FROM looked \
-         WHERE n.no = ANY(ARRAY(SELECT no FROM looked WHERE rows > 0)) AND n.no = looked.no \
-         AND looked.moment > n.due_at) \
-         SELECT count(*), max(due_at), (array_agg(no ORDER BY due_at DESC, no DESC))[1] FROM due"
+        "WITH due AS MATERIALIZED (SELECT no, due_at, first, last FROM {note} WHERE {ON_PAGE} \
+         ORDER BY due_at, no LIMIT {NOTES_AT_ONCE} FOR UPDATE SKIP LOCKED), \
+         looked AS MATERIALIZED (SELECT due.no, r.moment, r.kind, r.rows = 0 \
+         OR lead(due.no) OVER (PARTITION BY due.first, due.last, due.due_at ORDER BY due.no) IS NOT NULL AS is_over \
+         FROM due, LATERAL (SELECT count(*) AS rows, CASE WHEN bool_or(state = 1) THEN $1 ELSE 2 END AS kind, \
+         min(CASE WHEN state IN ($1, 2) THEN coalesce(due_at, $6::bigint) ELSE $6 END) AS moment FROM {record} \
+         WHERE seq BETWEEN due.first AND due.last \
+         AND (due.first < due.last OR (state = $1 AND due_at = due.due_at))) r), \
+         gone AS (DELETE FROM {note} WHERE no = ANY(ARRAY(SELECT no FROM looked WHERE is_over))) \
+         UPDATE {note} n SET kind = looked.kind, due_at = greatest(looked.moment, n.due_at) FROM looked \
+         WHERE n.no = ANY(ARRAY(SELECT no FROM looked WHERE NOT is_over)) AND n.no = looked.no \
+         AND (looked.kind <> n.kind OR looked.moment > n.due_at)"
     )
 }
 
-/// The rows of due notes that are due themselves, the longest first, with the size of their answers.
+/// The rows under the notes of a page that are in the state `$6` and due by `$7`, the longest first, at most `$9`, with the size of
+/// their answers; `$8`: only those whose lapsed lease is the completer's, or only the others.
 fn noted_rows(record: &str, answer: &str, note: &str) -> String {
     format!(
         "SELECT r.seq, r.due_at, coalesce((SELECT octet_length(bytes) FROM {answer} a WHERE a.seq = r.seq), 0) \
-         FROM (SELECT DISTINCT r.seq, r.due_at FROM {note} n, \
-         LATERAL (SELECT seq, due_at FROM {record} WHERE seq BETWEEN n.first AND n.last AND state = $1 AND due_at <= $2 \
-         AND resumable = $3 OFFSET 0) r WHERE n.due_at <= $2 ORDER BY r.due_at, r.seq LIMIT $4) r \
-         ORDER BY r.due_at, r.seq"
+         FROM (SELECT DISTINCT r.seq, r.due_at FROM (SELECT first, last FROM {note} WHERE {ON_PAGE}) n, \
+         LATERAL (SELECT seq, due_at FROM {record} WHERE seq BETWEEN n.first AND n.last AND state = $6::smallint \
+         AND due_at <= $7::bigint AND ($8::boolean IS NULL OR resumable = $8) OFFSET 0) r \
+         ORDER BY r.due_at, r.seq LIMIT $9::bigint) r ORDER BY r.due_at, r.seq"
     )
 }
 
@@ -264,73 +283,6 @@ fn table(schema: &Schema, name: &str) -> String {
     format!("{}.{name}", schema.quoted())
 }
 
-const fn query(number: usize, text: String, types: &'static [Type]) -> Query {
-    Query { number, text, types }
+fn query(number: usize, text: String) -> Query {
+    Query { number, types: types::of(&text), text }
 }
-
-const RESERVE_TYPES: [Type; 10] = [
-    Type::INT4_ARRAY,
-    Type::BYTEA_ARRAY,
-    Type::INT8_ARRAY,
-    Type::INT8_ARRAY,
-    Type::INT8_ARRAY,
-    Type::TEXT_ARRAY,
-    Type::TEXT_ARRAY,
-    Type::TEXT_ARRAY,
-    Type::BYTEA_ARRAY,
-    Type::INT8,
-];
-const INSERT_TYPES: [Type; 15] = [
-    Type::INT4_ARRAY,
-    Type::BYTEA_ARRAY,
-    Type::INT8_ARRAY,
-    Type::INT2_ARRAY,
-    Type::INT8_ARRAY,
-    Type::INT8_ARRAY,
-    Type::INT8_ARRAY,
-    Type::INT8_ARRAY,
-    Type::BOOL_ARRAY,
-    Type::TEXT_ARRAY,
-    Type::TEXT_ARRAY,
-    Type::TEXT_ARRAY,
-    Type::BYTEA_ARRAY,
-    Type::BYTEA_ARRAY,
-    Type::INT8,
-];
-const SETTLE_TYPES: [Type; 8] = [
-    Type::BYTEA_ARRAY,
-    Type::INT8_ARRAY,
-    Type::INT8_ARRAY,
-    Type::INT8_ARRAY,
-    Type::INT8_ARRAY,
-    Type::TEXT_ARRAY,
-    Type::BYTEA_ARRAY,
-    Type::BYTEA_ARRAY,
-];
-const MOVE_TYPES: [Type; 11] = [
-    Type::BYTEA_ARRAY,
-    Type::INT8_ARRAY,
-    Type::INT8_ARRAY,
-    Type::INT2_ARRAY,
-    Type::INT8_ARRAY,
-    Type::INT8_ARRAY,
-    Type::INT8_ARRAY,
-    Type::INT8_ARRAY,
-    Type::BOOL_ARRAY,
-    Type::TEXT_ARRAY,
-    Type::BYTEA_ARRAY,
-];
-const SETTLE_OVER_TYPES: [Type; 12] = [
-    Type::BYTEA_ARRAY,
-    Type::INT8_ARRAY,
-    Type::INT8_ARRAY,
-    Type::INT2_ARRAY,
-    Type::INT8_ARRAY,
-    Type::INT8_ARRAY,
-    Type::INT8_ARRAY,
-    Type::INT8_ARRAY,
-    Type::BOOL_ARRAY,
-    Type::TEXT_ARRAY,
-    Type::BYTEA_ARRAY,
-    Type::BYTEA_ARRAY,
-];

@@ -3,6 +3,7 @@
 //! **Invariant held here:** no plan of a write or of a read by id looks at more of a table than the batch names, whatever the
 //! table held when the plan was made.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,10 +12,15 @@ use tokio_postgres::types::Type;
 
 use super::session::Session;
 use super::settings::{Schema, Settings};
-use super::statements::{Query, SETUP_READ, SETUP_WRITE, SETUP_WRITE_LOCAL, Statements};
-use super::{PostgresOptions, migrate};
+use super::statements::types::placeholders;
+use super::statements::{QUERIES, Query, SETUP_READ, SETUP_WRITE, SETUP_WRITE_LOCAL, Statements};
+use super::{PostgresOptions, PostgresStore, migrate};
+
+mod pages;
 
 const BATCH: u64 = 64;
+/// The first 128 notes of [`Place::fill`].
+const PAGE: &str = "1, 4000000000000000, 0, 4000000000012701, 4100000000000000";
 
 /// A schema of its own; removed by `gone`.
 struct Place {
@@ -33,6 +39,11 @@ impl Place {
         Self { statements: Statements::new(&Schema::new(&schema).unwrap()), settings, schema }
     }
 
+    async fn store(&self) -> PostgresStore {
+        let options = PostgresOptions::new(&shared::postgres_url()).unwrap().schema(&self.schema).unwrap();
+        options.open().await.unwrap()
+    }
+
     async fn session(&self, setup: &str) -> Session {
         Session::open(&self.settings, setup).await.unwrap()
     }
@@ -41,14 +52,14 @@ impl Place {
         self.session("").await.run(&text.replace("{}", &self.schema)).await.unwrap();
     }
 
-    /// `rows` completed records with their answers, and a note for each hundred; `id(n)` is the id of the nth.
+    /// `rows` records in progress, with answers all the same, and a note for each hundred; `id(n)` is the id of the nth.
     async fn fill(&self, rows: u64) {
         self.run(&format!(
             "INSERT INTO {{}}.record SELECT n, int8send(n * 2654435761 % 4294967296) || int8send(n), 1, 1, 1, \
              CASE WHEN n % 1000 = 0 THEN 4000000000000000 END, 1, 1, false, 's', n::text, 'o', '' \
              FROM generate_series(1, {rows}) n; \
              INSERT INTO {{}}.answer SELECT n, '' FROM generate_series(1, {rows}) n; \
-             INSERT INTO {{}}.note (due_at, first, last) SELECT 4000000000000000 + n, n, n + 99 \
+             INSERT INTO {{}}.note (kind, due_at, first, last) SELECT 1, 4000000000000000 + n, n, n + 99 \
              FROM generate_series(1, {rows}, 100) n"
         ))
         .await;
@@ -71,6 +82,7 @@ impl Place {
             ("read_refused", &all.read, SETUP_WRITE),
             ("read", &all.read, SETUP_READ),
             ("read_by_seq", &all.read_by_seq, SETUP_READ),
+            ("page", &all.page, SETUP_READ),
             ("tidy", &all.tidy, SETUP_READ),
             ("noted", &all.noted, SETUP_READ),
             ("attended", &all.attended, SETUP_READ),
@@ -82,11 +94,17 @@ fn hex_id(n: u64) -> String {
     format!("\\\\x{:016x}{n:016x}", n * 2_654_435_761 % 4_294_967_296)
 }
 
-/// A batch's parameters as SQL writes them: `BATCH` rows from the `first` on.
-fn bound(query: &Query, first: u64) -> String {
+/// A batch's parameters as SQL writes them: `BATCH` rows from the `first` on; or a page of notes.
+fn bound(what: &str, query: &Query, first: u64) -> String {
+    match what {
+        "page" => return "1, 4100000000000000, 0, 0".to_owned(),
+        "tidy" => return format!("{PAGE}, 1"),
+        "noted" => return format!("{PAGE}, 1, 4100000000000000, NULL, {BATCH}"),
+        _ => {}
+    }
     let mut is_id = true;
     let mut values = Vec::new();
-    for of in query.types {
+    for of in &query.types {
         let array = |value: &dyn Fn(u64) -> String| {
             let all: Vec<_> = (first..first + BATCH).map(value).collect();
             format!("'{{{}}}'", all.join(","))
@@ -130,6 +148,7 @@ fn is_by_index(what: &str, plan: &str) {
             ["using record_id on record", "Index Cond: (id = ANY ("]
         }
         "read_by_seq" => ["using record_seq on record", "Index Cond: (seq = ANY ("],
+        "page" => ["using note_due on note", "Index Cond: ((kind = "],
         "tidy" | "noted" => ["using note_due on note", "using record_seq on record"],
         _ => ["using record_attention on record", "Index Cond: (attention_at <= "],
     };
@@ -153,7 +172,7 @@ async fn all_are_by_index(place: &Place) {
         for mode in ["force_generic_plan", "force_custom_plan"] {
             let session = place.session(setup).await;
             prepare(&session, what, query, mode).await;
-            is_by_index(what, &explain(&session, "COSTS OFF", what, &bound(query, 1)).await);
+            is_by_index(what, &explain(&session, "COSTS OFF", what, &bound(what, query, 1)).await);
         }
     }
 }
@@ -193,12 +212,12 @@ async fn a_plan_made_on_an_empty_table_is_good_on_a_million_rows() {
         let session = place.session(setup).await;
         prepare(&session, what, query, "force_generic_plan").await;
         // The plan is made now, and kept.
-        explain(&session, "ANALYZE", what, &bound(query, 2 * ROWS + n * BATCH)).await;
+        explain(&session, "ANALYZE", what, &bound(what, query, 2 * ROWS + n * BATCH)).await;
         sessions.push((what, query, session));
     }
     place.run("TRUNCATE {}.record, {}.answer, {}.note").await;
     for (n, (what, query, session)) in (1..).zip(&sessions) {
-        explain(session, "ANALYZE", what, &bound(query, 2 * ROWS + n * BATCH)).await;
+        explain(session, "ANALYZE", what, &bound(what, query, 2 * ROWS + n * BATCH)).await;
     }
     // Unlike TRUNCATE, this lets the plans be.
     place.run("DELETE FROM {}.record; DELETE FROM {}.answer; DELETE FROM {}.note").await;
@@ -214,9 +233,10 @@ async fn a_plan_made_on_an_empty_table_is_good_on_a_million_rows() {
                 .await;
         }
         let plan =
-            explain(session, "ANALYZE, BUFFERS, COSTS OFF, TIMING OFF", what, &bound(query, first)).await;
+            explain(session, "ANALYZE, BUFFERS, COSTS OFF, TIMING OFF", what, &bound(what, query, first))
+                .await;
         is_by_index(what, &plan);
-        // About ten for each row; the table alone has 30,000.
+        // About ten for each row, or for each of a page of notes; the table alone has 30,000.
         let blocks = blocks(&plan);
         assert!(blocks < 40 * BATCH, "{what} looked at {blocks} blocks:\n{plan}");
     }
@@ -224,6 +244,40 @@ async fn a_plan_made_on_an_empty_table_is_good_on_a_million_rows() {
     place.run("ANALYZE {}.record, {}.answer, {}.note").await;
     all_are_by_index(&place).await;
     place.gone().await;
+}
+
+/// The types of parameters come from the casts.
+#[test]
+fn every_parameter_is_cast_where_it_first_occurs_and_nowhere_to_another_type() {
+    let all = Statements::new(&Schema::new("any").unwrap());
+    let all = [
+        &all.reserve,
+        &all.insert,
+        &all.settle,
+        &all.settle_over,
+        &all.move_on,
+        &all.remove,
+        &all.read,
+        &all.read_by_seq,
+        &all.page,
+        &all.tidy,
+        &all.noted,
+        &all.attended,
+        &all.clock,
+        &all.counts,
+    ];
+    let numbers: BTreeSet<_> = all.iter().map(|query| query.number).collect();
+    assert_eq!(numbers, (0..QUERIES).collect(), "all of them, each in its place");
+    for Query { text, types, .. } in all {
+        let mut casts = BTreeMap::new();
+        for (number, cast) in placeholders(text) {
+            let first = *casts.entry(number).or_insert(cast);
+            assert!(first.is_some(), "${number} is not cast where it first occurs: {text}");
+            assert!(cast.is_none() || cast == first, "${number} is cast to {first:?} and {cast:?}: {text}");
+        }
+        assert_eq!(casts.len(), types.len(), "a number is left out: {text}");
+        assert!(!types.contains(&Type::UNKNOWN), "a cast to a type that is not known here: {text}");
+    }
 }
 
 async fn setting(session: &Session, name: &str) -> String {

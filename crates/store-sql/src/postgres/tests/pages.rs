@@ -1,0 +1,183 @@
+//! Scans go over notes a page at a time: what they look at is counted, and what others do between two of their statements is done.
+
+use std::time::Duration;
+
+use oncegate_conformance::samples::{FAR_AHEAD, LONG_AGO, moved_to, reserved};
+use oncegate_core::record::{Record, StateKind};
+use oncegate_core::time::Timestamp;
+use oncegate_store::{Due, Outcome, Scan, Store, Write};
+
+use super::Place;
+use crate::postgres::PostgresStore;
+use crate::postgres::batch::waves;
+use crate::postgres::scan::{SCAN_TIME, due_within};
+use crate::postgres::session::Session;
+use crate::postgres::statements::SETUP_READ;
+
+/// Between [`LONG_AGO`] and [`FAR_AHEAD`].
+const PRESENT: Timestamp = Timestamp::from_micros(2_500_000_000_000_000);
+const ROWS_A_NOTE: i64 = 100;
+
+impl Place {
+    /// So many batches of [`ROWS_A_NOTE`] rows in one state, each of them due a microsecond after the one before, the first at
+    /// [`LONG_AGO`]. What else is in the rows cannot be read.
+    async fn backlog(&self, batches: u64, state: StateKind, note_kind: i16) {
+        let (state, long_ago) = (super::super::row::state_column(state), LONG_AGO.as_micros());
+        let first = "(1000 + b) * 65536";
+        self.run(&format!(
+            "INSERT INTO {{}}.record SELECT {first} + n, int8send(b) || int8send(n), 1, {state}, {long_ago} + b, NULL, \
+             {long_ago} + b, 1, false, 's', b || '-' || n, 'o', '' \
+             FROM generate_series(0, {batches} - 1) b, generate_series(0, {ROWS_A_NOTE} - 1) n; \
+             INSERT INTO {{}}.note (kind, due_at, first, last) SELECT {note_kind}, {long_ago} + b, {first}, {first} + 65535 \
+             FROM generate_series(0, {batches} - 1) b"
+        ))
+        .await;
+    }
+
+    /// Scans, and says how many rows of `record` and of `note` it has read, and how many notes it has changed.
+    async fn counted(&self, what: Due, now: Timestamp, limit: usize) -> (Scan, [i64; 3]) {
+        let session = self.session(SETUP_READ).await;
+        // What a transaction has looked at is known at once.
+        session.run("BEGIN").await.unwrap();
+        let scan = self.scan(&session, what, now, limit, SCAN_TIME).await;
+        let text = format!(
+            "SELECT idx_tup_fetch + seq_tup_read, n_tup_upd FROM pg_stat_xact_user_tables \
+             WHERE schemaname = '{}' AND relname IN ('record', 'note') ORDER BY relname DESC",
+            self.schema
+        );
+        let rows = session.query_once(&text, &[]).await.unwrap();
+        session.run("COMMIT").await.unwrap();
+        (scan, [rows[0].get(0), rows[1].get(0), rows[1].get(1)])
+    }
+
+    async fn scan(&self, session: &Session, what: Due, now: Timestamp, limit: usize, time: Duration) -> Scan {
+        due_within(session, &self.statements, what, now, limit, time).await.unwrap()
+    }
+}
+
+async fn apply(store: &PostgresStore, write: Write) {
+    assert_eq!(store.apply(&[write]).await.unwrap(), [Outcome::Applied]);
+}
+
+fn insert(record: &Record) -> Write {
+    Write::Insert(Box::new(record.clone()))
+}
+
+fn swap(from: &Record, to: &Record) -> Write {
+    Write::Swap { expect: from.version, record: Box::new(to.clone()) }
+}
+
+/// A lease that lapsed an hour after the backlog was due.
+fn behind() -> Record {
+    reserved("behind", 1, LONG_AGO.plus(Duration::from_hours(1)))
+}
+
+/// Found by review: a scan looked at all notes that were due, and with millions of answers that nobody had removed it would have
+/// taken longer than it may, and found nothing.
+#[tokio::test]
+async fn answers_that_nobody_removes_do_not_stand_before_a_lease() {
+    let place = Place::start().await;
+    let store = place.store().await;
+    place.backlog(400, StateKind::Completed, 2).await;
+    apply(&store, insert(&behind())).await;
+    let (scan, [rows, notes, _]) = place.counted(Due::Lapsed, PRESENT, 5).await;
+    assert_eq!(scan.records, [behind()]);
+    assert!(rows <= 3 && notes <= 4, "of 40,000 rows and 400 notes {rows} and {notes} were read");
+    place.gone().await;
+}
+
+/// The same where the answers have expired before anybody has looked at their leases.
+#[tokio::test]
+async fn a_scan_puts_answers_out_of_the_way_of_leases() {
+    let place = Place::start().await;
+    let store = place.store().await;
+    place.backlog(400, StateKind::Completed, 1).await;
+    apply(&store, insert(&behind())).await;
+    let (scan, [.., changed]) = place.counted(Due::Lapsed, PRESENT, 5).await;
+    assert_eq!((scan.records, changed), (vec![behind()], 400));
+    let (scan, [rows, notes, changed]) = place.counted(Due::Lapsed, PRESENT, 5).await;
+    assert_eq!((scan.records, changed), (vec![behind()], 0));
+    assert!(rows <= 3 && notes <= 4, "of 40,000 rows and 400 notes {rows} and {notes} were read");
+    place.gone().await;
+}
+
+#[tokio::test]
+async fn the_reaper_reads_a_page_of_a_backlog() {
+    let place = Place::start().await;
+    place.backlog(400, StateKind::Completed, 2).await;
+    let (scan, [rows, notes, _]) = place.counted(Due::Expired, PRESENT, 10).await;
+    assert_eq!((scan.records.len(), scan.unreadable), (0, 10));
+    let most = 2 * 128 * ROWS_A_NOTE + 10;
+    assert!(rows <= most && notes <= 4 * 128, "{rows} rows and {notes} notes were read");
+    place.gone().await;
+}
+
+/// Out of time after each page: what has been tidied is not looked at again, so that the third scan comes to the lease.
+#[tokio::test]
+async fn a_scan_that_runs_out_of_time_is_gone_on_with_by_the_next() {
+    let place = Place::start().await;
+    let store = place.store().await;
+    place.backlog(300, StateKind::Completed, 1).await;
+    apply(&store, insert(&behind())).await;
+    let session = place.session(SETUP_READ).await;
+    let mut found = Vec::new();
+    for _ in 0..3 {
+        found.push(place.scan(&session, Due::Lapsed, PRESENT, 5, Duration::ZERO).await.records);
+    }
+    assert_eq!(found, [vec![], vec![], vec![behind()]]);
+    place.gone().await;
+}
+
+/// By a clock that is far ahead, a note that is put off is still due: once is enough.
+#[tokio::test]
+async fn a_scan_puts_a_note_off_once() {
+    let place = Place::start().await;
+    place.backlog(300, StateKind::Unknown, 2).await;
+    let (_, [.., changed]) = place.counted(Due::Expired, FAR_AHEAD, 5).await;
+    assert_eq!(changed, 300);
+    place.gone().await;
+}
+
+/// A node tidies, and has not committed yet: another one finds what it would have found, does not wait, and a row that goes back
+/// into progress meanwhile is not lost with the note that was put off.
+#[tokio::test]
+async fn a_row_that_goes_into_progress_under_a_note_that_is_tidied_is_found() {
+    let place = Place::start().await;
+    let store = place.store().await;
+    let (row, other) = (reserved("back", 1, LONG_AGO), reserved("other", 2, LONG_AGO));
+    let doubted = moved_to(&row, StateKind::Unknown, FAR_AHEAD);
+    apply(&store, insert(&row)).await;
+    apply(&store, insert(&other)).await;
+    apply(&store, swap(&row, &doubted)).await;
+    let tidying = place.session(SETUP_READ).await;
+    tidying.run("BEGIN").await.unwrap();
+    let scan = place.scan(&tidying, Due::Lapsed, PRESENT, 5, SCAN_TIME).await;
+    assert_eq!(scan.records, std::slice::from_ref(&other));
+    let again = moved_to(&doubted, StateKind::InProgress, LONG_AGO);
+    apply(&store, swap(&doubted, &again)).await;
+    let both = [again, other];
+    assert_eq!(store.due(Due::Lapsed, PRESENT, 5).await.unwrap().records, both, "while it is tidied");
+    tidying.run("COMMIT").await.unwrap();
+    assert_eq!(store.due(Due::Lapsed, PRESENT, 5).await.unwrap().records, both, "and after that");
+    place.gone().await;
+}
+
+/// The other way round: the row is written, and that is not committed yet, when a scan puts its note off.
+#[tokio::test]
+async fn a_note_that_is_tidied_under_a_row_that_goes_into_progress_hides_nothing() {
+    let place = Place::start().await;
+    let store = place.store().await;
+    let row = reserved("back", 1, LONG_AGO);
+    let doubted = moved_to(&row, StateKind::Unknown, FAR_AHEAD);
+    let again = moved_to(&doubted, StateKind::InProgress, LONG_AGO);
+    apply(&store, insert(&row)).await;
+    apply(&store, swap(&row, &doubted)).await;
+    let writing = place.session("").await;
+    writing.run("BEGIN").await.unwrap();
+    let batch = [swap(&doubted, &again)];
+    writing.query(&place.statements.move_on, &waves(&batch)[0].move_on.moved()).await.unwrap();
+    assert_eq!(store.due(Due::Lapsed, PRESENT, 5).await.unwrap().records, []);
+    writing.run("COMMIT").await.unwrap();
+    assert_eq!(store.due(Due::Lapsed, PRESENT, 5).await.unwrap().records, [again]);
+    place.gone().await;
+}
