@@ -2,6 +2,7 @@
 
 mod admin;
 mod config;
+mod contract;
 mod gateway;
 mod listener;
 mod proxy;
@@ -12,4 +13,5 @@ pub use config::{
     Admin, Config, ConfigError, Given, HostHeader, Http, Limits, Listen, Rule, ScopeRule, Secret, Store,
     Upstream,
 };
+pub use contract::contract;
 pub use gateway::{Gateway, Reloaded, StartError};

@@ -1,7 +1,8 @@
-//! The configuration: wrong files, warnings, the reference.
+//! The configuration: wrong files, warnings, the reference, and what is published about it.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+mod contract;
 mod errors;
 mod reference;
 mod warnings;
