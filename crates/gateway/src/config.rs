@@ -22,7 +22,7 @@ pub use rules::Rule;
 pub(crate) use scope::From;
 pub use scope::ScopeRule;
 pub use word::Secret;
-pub(crate) use word::Size;
+pub(crate) use word::{Size, Words};
 
 use file::File;
 

@@ -4,7 +4,7 @@
 //! `Retry-After` from its problem documents, example keys are read by its reader. Not here: the same for OpenAPI (`openapi`).
 
 mod endings;
-mod example;
+pub(crate) mod example;
 mod refusals;
 
 use std::fmt::Write as _;
@@ -17,8 +17,8 @@ use oncegate_core::record::{AfterRetention, CrashPolicy, RetentionFrom};
 
 use crate::config::{Config, From, Rule, ScopeRule, Size};
 
-use endings::Endings;
-use refusals::{Refusal, refusals};
+pub(crate) use endings::Endings;
+pub(crate) use refusals::{Refusal, refusals};
 
 /// Each route's contract.
 #[must_use]

@@ -5,6 +5,7 @@ mod config;
 mod contract;
 mod gateway;
 mod listener;
+mod openapi;
 mod proxy;
 mod public;
 mod record;
@@ -15,3 +16,4 @@ pub use config::{
 };
 pub use contract::contract;
 pub use gateway::{Gateway, Reloaded, StartError};
+pub use openapi::{Described, OpenApiError, openapi};

@@ -30,6 +30,16 @@ impl Rule {
         Named::new(self.profile.name(), self.policy.clone())
     }
 
+    /// What a route of the layer does, as a rule.
+    pub(crate) fn of(route: &oncegate_engine::Route) -> Self {
+        Self {
+            pattern: route.operation().to_string(),
+            profile: route.profile().parse().unwrap_or(Profile::Ietf),
+            policy: route.policy().clone(),
+            client_retry: CLIENT_RETRY,
+        }
+    }
+
     /// Whether it protects anything.
     #[must_use]
     pub fn is_off(&self) -> bool {

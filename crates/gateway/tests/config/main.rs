@@ -4,6 +4,7 @@
 
 mod contract;
 mod errors;
+mod openapi;
 mod reference;
 mod warnings;
 
