@@ -6,6 +6,7 @@ mod check;
 mod dev;
 mod fingerprint;
 mod serve;
+mod streams;
 
 use std::process::ExitCode;
 
