@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use http::header::{self, Entry, HeaderMap, HeaderName, HeaderValue};
-use http::uri::{PathAndQuery, Scheme, Uri};
+use http::uri::{Authority, PathAndQuery, Scheme, Uri};
 use http::{Response, Version};
 use hyper::body::Incoming;
 use oncegate_core::policy::ForwardKey;
@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::Outgoing;
 use super::upgrade::Tunnel;
-use crate::config::{HostHeader, Http, Upstream};
+use crate::config::{HostHeader, Upstream};
 use crate::public::{Peer, Secure};
 
 /// The key, towards the upstream.
@@ -73,10 +73,31 @@ pub(super) fn request(
         _ => HeaderValue::from_str(upstream.authority.as_str()).unwrap_or(HeaderValue::from_static("")),
     };
     headers.insert(header::HOST, to);
-    head.uri = address(&head.uri, upstream);
-    // hyper writes the version of the connection that it goes by.
-    head.version = if upstream.http == Http::Two { Version::HTTP_2 } else { Version::HTTP_11 };
+    head.uri = Uri::from(address(&head.uri, upstream));
+    head.version = Version::HTTP_11;
     Outgoing::from_parts(head, body)
+}
+
+/// As HTTP/2 says it: the host is in the address, and nowhere else.
+pub(super) fn into_two(request: &mut Outgoing, scheme: &Scheme, upstream: &Authority) {
+    let host = request.headers_mut().remove(header::HOST);
+    let authority = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
+    let mut parts = request.uri().clone().into_parts();
+    parts.scheme = Some(scheme.clone());
+    parts.authority = Some(authority.unwrap_or_else(|| upstream.clone()));
+    *request.uri_mut() = Uri::from_parts(parts).unwrap_or_default();
+    *request.version_mut() = Version::HTTP_2;
+}
+
+/// As HTTP/1.1 says it to a server: the path, and the host beside it. The whole address is for proxies, and many servers route by it
+/// wrongly or not at all.
+pub(super) fn into_one(request: &mut Outgoing) {
+    let parts = std::mem::take(request.uri_mut()).into_parts();
+    if let Some(host) = parts.authority.and_then(|host| HeaderValue::from_str(host.as_str()).ok()) {
+        request.headers_mut().insert(header::HOST, host);
+    }
+    *request.uri_mut() = Uri::from(parts.path_and_query.unwrap_or_else(root));
+    *request.version_mut() = Version::HTTP_11;
 }
 
 /// The upstream's answer, as it is kept and as the client gets it.
@@ -96,18 +117,17 @@ pub(super) fn switching(mut response: Response<Incoming>) -> Response<Incoming> 
 }
 
 /// Where the upstream is asked.
-fn address(client: &Uri, upstream: &Upstream) -> Uri {
-    let asked = client.path_and_query().map_or("/", PathAndQuery::as_str);
-    let path = if upstream.base_path.is_empty() {
-        client.path_and_query().cloned()
-    } else {
-        format!("{}{asked}", upstream.base_path).parse().ok()
-    };
-    let mut parts = http::uri::Parts::default();
-    parts.scheme = Some(if upstream.is_tls { Scheme::HTTPS } else { Scheme::HTTP });
-    parts.authority = Some(upstream.authority.clone());
-    parts.path_and_query = Some(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
-    Uri::from_parts(parts).unwrap_or_default()
+fn address(client: &Uri, upstream: &Upstream) -> PathAndQuery {
+    let asked = client.path_and_query();
+    if upstream.base_path.is_empty() {
+        return asked.cloned().unwrap_or_else(root);
+    }
+    let asked = asked.map_or("/", PathAndQuery::as_str);
+    format!("{}{asked}", upstream.base_path).parse().unwrap_or_else(|_| root())
+}
+
+fn root() -> PathAndQuery {
+    PathAndQuery::from_static("/")
 }
 
 /// Every header that `Connection` names, then the usual ones.

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use http::Response;
+use http::uri::{Authority, Scheme};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
 use oncegate_core::classify::Failure;
@@ -15,6 +16,7 @@ use oncegate_tower::{Failed, RequestBody};
 
 use super::Outgoing;
 use super::connect::{Connected, Connector};
+use super::forward;
 use crate::config::{ConfigError, Upstream};
 
 type One = http1::SendRequest<RequestBody<Incoming>>;
@@ -23,6 +25,8 @@ type Two = http2::SendRequest<RequestBody<Incoming>>;
 /// Kept connections.
 pub(super) struct Pool {
     connector: Connector,
+    scheme: Scheme,
+    authority: Authority,
     /// How long an answer's head may take.
     timeout: Duration,
     idle: Arc<Idle>,
@@ -42,6 +46,8 @@ impl Pool {
     pub(super) fn new(upstream: &Upstream) -> Result<Self, ConfigError> {
         Ok(Self {
             connector: Connector::new(upstream)?,
+            scheme: if upstream.is_tls { Scheme::HTTPS } else { Scheme::HTTP },
+            authority: upstream.authority.clone(),
             timeout: upstream.timeout,
             idle: Arc::new(Idle {
                 kept: Mutex::default(),
@@ -64,11 +70,13 @@ impl Pool {
             may_send()?;
             let (sent, lent) = match connection {
                 Connected::One(mut one) => {
+                    forward::into_one(&mut request);
                     let sent = tokio::time::timeout(self.timeout, one.try_send_request(request)).await;
                     let idle = Arc::clone(&self.idle);
                     (sent, Some(Lent { one, longest: idle.longest, idle }))
                 }
                 Connected::Two(mut two) => {
+                    forward::into_two(&mut request, &self.scheme, &self.authority);
                     (tokio::time::timeout(self.timeout, two.try_send_request(request)).await, None)
                 }
             };
