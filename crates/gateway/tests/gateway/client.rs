@@ -179,7 +179,7 @@ impl Connection {
 
     pub(crate) async fn try_reply(&mut self) -> io::Result<Reply> {
         let (status, headers) = self.try_reply_head().await?;
-        if matches!(status, 204 | 304) {
+        if matches!(status, 100..200 | 204 | 304) {
             return Ok(Reply { status, headers, body: Vec::new() });
         }
         let reading = async {

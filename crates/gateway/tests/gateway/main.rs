@@ -5,8 +5,13 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod client;
+mod forwarding;
 mod gateway;
+mod http2;
+mod keys;
+mod malformed;
 mod profiles;
+mod replay;
 mod reply;
 mod upstream;
 mod wire;
