@@ -17,7 +17,7 @@ use oncegate_tower::{Failed, RequestBody};
 use super::Outgoing;
 use super::connect::{Connected, Connector};
 use super::forward;
-use crate::config::{ConfigError, Upstream};
+use crate::config::{ConfigError, Http, Upstream};
 
 type One = http1::SendRequest<RequestBody<Incoming>>;
 type Two = http2::SendRequest<RequestBody<Incoming>>;
@@ -27,6 +27,7 @@ pub(super) struct Pool {
     connector: Connector,
     scheme: Scheme,
     authority: Authority,
+    connect_timeout: Duration,
     /// How long an answer's head may take.
     timeout: Duration,
     idle: Arc<Idle>,
@@ -48,6 +49,7 @@ impl Pool {
             connector: Connector::new(upstream)?,
             scheme: if upstream.is_tls { Scheme::HTTPS } else { Scheme::HTTP },
             authority: upstream.authority.clone(),
+            connect_timeout: upstream.connect_timeout,
             timeout: upstream.timeout,
             idle: Arc::new(Idle {
                 kept: Mutex::default(),
@@ -55,7 +57,7 @@ impl Pool {
                 longest: upstream.idle_timeout,
             }),
             two: tokio::sync::Mutex::new(None),
-            speaks_two: std::sync::atomic::AtomicBool::new(false),
+            speaks_two: std::sync::atomic::AtomicBool::new(upstream.http == Http::Two),
         })
     }
 
@@ -116,7 +118,9 @@ impl Pool {
     }
 
     async fn shared(&self) -> Result<(Connected, bool), Failed> {
-        let mut shared = self.two.lock().await;
+        // Whoever holds it is connecting; if that takes too long, it would take each who waits for it as long again.
+        let waiting = tokio::time::timeout(self.connect_timeout, self.two.lock());
+        let mut shared = waiting.await.map_err(|_| Failed(Failure::ConnectTimeout))?;
         if let Some(two) = shared.as_ref()
             && !two.is_closed()
         {
@@ -162,10 +166,10 @@ impl Idle {
 
     fn put(&self, one: One, longest: Duration) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() >= self.most {
+        kept.push_back(Kept { one, until: Instant::now() + longest });
+        if kept.len() > self.most {
             kept.pop_front();
         }
-        kept.push_back(Kept { one, until: Instant::now() + longest });
     }
 }
 

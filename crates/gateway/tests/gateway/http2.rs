@@ -12,6 +12,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
 use crate::client::within;
@@ -72,18 +73,21 @@ pub(crate) async fn reply(response: Response<Incoming>) -> Reply {
 pub(crate) struct Both {
     pub(crate) addr: SocketAddr,
     seen: Arc<Mutex<Vec<(http::request::Parts, Bytes)>>>,
+    connections: Arc<Mutex<Vec<JoinHandle<()>>>>,
 }
 
 impl Both {
     pub(crate) async fn start(tls: Option<TlsAcceptor>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let both = Self { addr: listener.local_addr().unwrap(), seen: Arc::default() };
+        let both =
+            Self { addr: listener.local_addr().unwrap(), seen: Arc::default(), connections: Arc::default() };
         let running = both.clone();
         tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 let (running, tls) = (running.clone(), tls.clone());
-                tokio::spawn(async move {
+                let connections = Arc::clone(&running.connections);
+                let serving = tokio::spawn(async move {
                     match tls {
                         None => running.serve(stream).await,
                         Some(tls) => {
@@ -94,6 +98,7 @@ impl Both {
                         }
                     }
                 });
+                connections.lock().unwrap().push(serving);
             }
         });
         both
@@ -116,6 +121,19 @@ impl Both {
         });
         let server = auto::Builder::new(TokioExecutor::new());
         let _ = server.serve_connection(TokioIo::new(stream), service).await;
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.lock().unwrap().len()
+    }
+
+    /// Ends all connections, and waits until they have ended.
+    pub(crate) async fn hang_up(&self) {
+        let mut connections: Vec<_> = self.connections.lock().unwrap().drain(..).collect();
+        for connection in &mut connections {
+            connection.abort();
+            let _ = connection.await;
+        }
     }
 
     pub(crate) fn runs(&self) -> usize {

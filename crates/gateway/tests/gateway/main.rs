@@ -5,11 +5,13 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod client;
+mod failures;
 mod forwarding;
 mod gateway;
 mod http2;
 mod keys;
 mod malformed;
+mod pooling;
 mod profiles;
 mod replay;
 mod reply;
