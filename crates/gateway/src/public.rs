@@ -71,7 +71,7 @@ impl Public {
 
     pub(crate) async fn answer(&self, request: Request<Incoming>) -> Answer {
         if let Err(problem) = guard::check(&request) {
-            return refusal(&problem);
+            return refuse(&problem, request).await;
         }
         let current = Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner));
         if request.uri().path().starts_with(OWN) {
@@ -79,7 +79,7 @@ impl Public {
         }
         if self.limiter.is_full() {
             metrics::counter!("oncegate.gateway.shed.count").increment(1);
-            return refusal(&shed());
+            return refuse(&shed(), request).await;
         }
         let mut layered = current.layered.clone();
         match layered.call(request).await {
@@ -124,6 +124,13 @@ fn unprotected(failed: Failed) -> Problem {
     );
     let status = if failure == Failure::Timeout { 504 } else { 502 };
     Problem::new(Code::UpstreamFailed, words).with_status(status)
+}
+
+/// Refuses a request that may still be coming.
+async fn refuse(problem: &Problem, request: Request<Incoming>) -> Answer {
+    let (head, body) = request.into_parts();
+    oncegate_tower::leave(&head.headers, body).await;
+    refusal(problem)
 }
 
 /// An answer of the gateway's own.
