@@ -31,8 +31,8 @@ pub(crate) struct Secure;
 /// What the gateway answers with.
 pub(crate) type Answer = Response<Either<ResponseBody<UpstreamBody>, Full<Bytes>>>;
 
-/// Paths that are the gateway's own.
-const OWN: &str = "/.oncegate/";
+/// Paths that are the gateway's own: this one, and all beneath it.
+const OWN: &str = "/.oncegate";
 /// Where callers look at their operations.
 const OPERATIONS: &str = "/.oncegate/operations/";
 
@@ -74,7 +74,7 @@ impl Public {
             return refuse(&problem, request).await;
         }
         let current = Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner));
-        if request.uri().path().starts_with(OWN) {
+        if is_own(request.uri().path()) {
             return operations::answer(&self.engine, &current.scope, request).await;
         }
         if self.limiter.is_full() {
@@ -124,6 +124,10 @@ fn unprotected(failed: Failed) -> Problem {
     );
     let status = if failure == Failure::Timeout { 504 } else { 502 };
     Problem::new(Code::UpstreamFailed, words).with_status(status)
+}
+
+fn is_own(path: &str) -> bool {
+    path.strip_prefix(OWN).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// Refuses a request that may still be coming.
