@@ -3,6 +3,7 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hyper::service::service_fn;
@@ -69,6 +70,7 @@ impl Listener {
                 peer: Peer(peer),
                 watcher: graceful.watcher(),
                 room: room.ok().map(|room| Room(Arc::new(room))),
+                begin_within: self.settings.header_timeout,
             };
             let tls = self.tls.clone();
             let shake_within = self.settings.header_timeout;
@@ -92,6 +94,7 @@ struct Connection {
     peer: Peer,
     watcher: Watcher,
     room: Option<Room>,
+    begin_within: Duration,
 }
 
 impl Connection {
@@ -99,8 +102,11 @@ impl Connection {
     where
         T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let Self { http, public, peer, watcher, room } = self;
+        let Self { http, public, peer, watcher, room, begin_within } = self;
+        let has_begun = Arc::new(AtomicBool::new(false));
+        let begun = Arc::clone(&has_begun);
         let service = service_fn(move |mut request: http::Request<hyper::body::Incoming>| {
+            begun.store(true, Ordering::Relaxed);
             request.extensions_mut().insert(peer);
             if let Some(room) = &room {
                 request.extensions_mut().insert(room.clone());
@@ -112,7 +118,14 @@ impl Connection {
             async move { Ok::<_, std::convert::Infallible>(public.answer(request).await) }
         });
         let connection = http.serve_connection_with_upgrades(TokioIo::new(stream), service);
-        if let Err(error) = watcher.watch(connection.into_owned()).await {
+        let mut connection = std::pin::pin!(watcher.watch(connection.into_owned()));
+        // hyper's own limit on a head begins when it knows which version it reads, so whoever says nothing would never end.
+        let ended = match tokio::time::timeout(begin_within, &mut connection).await {
+            Ok(ended) => ended,
+            Err(_) if has_begun.load(Ordering::Relaxed) => connection.await,
+            Err(_) => return tracing::debug!("a client's connection said nothing"),
+        };
+        if let Err(error) = ended {
             tracing::debug!(%error, "a client's connection ended");
         }
     }

@@ -95,6 +95,8 @@ impl Inner {
                 tunnel.join(&mut response);
                 response
             }
+            // Nobody asked for another protocol: passed on, it would take the client's connection with it.
+            _ if answered.response.status().is_informational() => return Err(Failed(Failure::Protocol)),
             _ => forward::response(answered.response),
         };
         let body = |incoming| {

@@ -38,8 +38,8 @@ pub(crate) struct Room(
 /// What the gateway answers with.
 pub(crate) type Answer = Response<Either<ResponseBody<UpstreamBody>, Full<Bytes>>>;
 
-/// Paths that are the gateway's own.
-const OWN: &str = "/.oncegate/";
+/// Paths that are the gateway's own: this one, and all beneath it.
+const OWN: &str = "/.oncegate";
 /// Where callers look at their operations.
 const OPERATIONS: &str = "/.oncegate/operations/";
 
@@ -78,17 +78,15 @@ impl Public {
 
     pub(crate) async fn answer(&self, request: Request<Incoming>) -> Answer {
         if let Err(problem) = guard::check(&request) {
-            return refusal(&problem);
+            return refuse(&problem, request).await;
         }
         let current = Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner));
-        if request.uri().path().starts_with(OWN) {
+        if is_own(request.uri().path()) {
             return operations::answer(&self.engine, &current.scope, request).await;
         }
         if self.limiter.is_full() {
             metrics::counter!("oncegate.gateway.shed.count").increment(1);
-            let (head, body) = request.into_parts();
-            oncegate_tower::leave_body(&head.headers, body).await;
-            return refusal(&shed());
+            return refuse(&shed(), request).await;
         }
         let mut layered = current.layered.clone();
         match layered.call(request).await {
@@ -133,6 +131,17 @@ fn unprotected(failed: Failed) -> Problem {
     );
     let status = if failure == Failure::Timeout { 504 } else { 502 };
     Problem::new(Code::UpstreamFailed, words).with_status(status)
+}
+
+fn is_own(path: &str) -> bool {
+    path.strip_prefix(OWN).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Refuses a request that may still be coming.
+async fn refuse(problem: &Problem, request: Request<Incoming>) -> Answer {
+    let (head, body) = request.into_parts();
+    oncegate_tower::leave(&head.headers, body).await;
+    refusal(problem)
 }
 
 /// An answer of the gateway's own.

@@ -34,6 +34,6 @@ mod settle;
 pub use attempt::{Attempt, Failed};
 pub use body::{BoxError, RequestBody, ResponseBody};
 pub use layer::Idempotency;
-pub use read::leave as leave_body;
+pub use read::leave;
 pub use route::{Named, OriginalAddress, RouteError, Routes};
 pub use service::Idempotent;

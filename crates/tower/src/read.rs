@@ -51,8 +51,8 @@ where
     Ok(if all.is_empty() { first } else { all.freeze() })
 }
 
-/// Leaves a request's body that nobody has begun to read, so that the refusal can be read: what the client is still sending is read and
-/// dropped, within bounds. A client that asked first (`Expect`) has sent nothing yet, and is not told to.
+/// Leaves a request's body that nobody has begun to read, and will not: for a refusal. So much is read and dropped that a client which
+/// is still sending can read its answer; a client that asked first (`Expect`) has sent nothing yet, and is not told to.
 pub async fn leave<B>(headers: &HeaderMap, body: B)
 where
     B: Body<Data = Bytes>,

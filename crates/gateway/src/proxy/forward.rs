@@ -75,32 +75,36 @@ pub(super) fn request(
     add_via(headers, received);
     forwarded(headers, peer, host.as_ref(), is_secure);
 
-    let authority = match (upstream.host, host) {
-        (HostHeader::Client, Some(host)) => Authority::try_from(host.as_bytes()).ok(),
-        _ => None,
+    let to = match (upstream.host, host) {
+        (HostHeader::Client, Some(host)) => host,
+        _ => HeaderValue::from_str(upstream.authority.as_str()).unwrap_or(HeaderValue::from_static("")),
     };
-    head.uri = address(&head.uri, authority.as_ref().unwrap_or(&upstream.authority), upstream);
+    headers.insert(header::HOST, to);
+    head.uri = Uri::from(address(&head.uri, upstream));
     head.version = Version::HTTP_11;
     Outgoing::from_parts(head, body)
 }
 
-/// The same for HTTP/1.1, where the host is a header and the target is only a path. HTTP/2 has them in the address.
-pub(super) fn for_one(request: &mut Outgoing) {
-    let mut parts = std::mem::take(request.uri_mut()).into_parts();
-    if let Some(host) = parts.authority.take().and_then(|to| HeaderValue::from_str(to.as_str()).ok()) {
-        request.headers_mut().insert(header::HOST, host);
-    }
-    parts.scheme = None;
+/// As HTTP/2 says it: the host is in the address, and nowhere else.
+pub(super) fn into_two(request: &mut Outgoing, scheme: &Scheme, upstream: &Authority) {
+    let host = request.headers_mut().remove(header::HOST);
+    let authority = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
+    let mut parts = request.uri().clone().into_parts();
+    parts.scheme = Some(scheme.clone());
+    parts.authority = Some(authority.unwrap_or_else(|| upstream.clone()));
     *request.uri_mut() = Uri::from_parts(parts).unwrap_or_default();
+    *request.version_mut() = Version::HTTP_2;
 }
 
-/// And back, if it came back unsent.
-pub(super) fn for_any(request: &mut Outgoing, is_tls: bool) {
-    let mut parts = std::mem::take(request.uri_mut()).into_parts();
-    let host = request.headers_mut().remove(header::HOST);
-    parts.authority = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
-    parts.scheme = Some(scheme(is_tls));
-    *request.uri_mut() = Uri::from_parts(parts).unwrap_or_default();
+/// As HTTP/1.1 says it to a server: the path, and the host beside it. The whole address is for proxies, and many servers route by it
+/// wrongly or not at all.
+pub(super) fn into_one(request: &mut Outgoing) {
+    let parts = std::mem::take(request.uri_mut()).into_parts();
+    if let Some(host) = parts.authority.and_then(|host| HeaderValue::from_str(host.as_str()).ok()) {
+        request.headers_mut().insert(header::HOST, host);
+    }
+    *request.uri_mut() = Uri::from(parts.path_and_query.unwrap_or_else(root));
+    *request.version_mut() = Version::HTTP_11;
 }
 
 /// The upstream's answer, as it is kept and as the client gets it.
@@ -120,22 +124,17 @@ pub(super) fn switching(mut response: Response<Incoming>) -> Response<Incoming> 
 }
 
 /// Where the upstream is asked.
-fn address(client: &Uri, authority: &Authority, upstream: &Upstream) -> Uri {
-    let asked = client.path_and_query().map_or("/", PathAndQuery::as_str);
-    let path = if upstream.base_path.is_empty() {
-        client.path_and_query().cloned()
-    } else {
-        format!("{}{asked}", upstream.base_path).parse().ok()
-    };
-    let mut parts = http::uri::Parts::default();
-    parts.scheme = Some(scheme(upstream.is_tls));
-    parts.authority = Some(authority.clone());
-    parts.path_and_query = Some(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
-    Uri::from_parts(parts).unwrap_or_default()
+fn address(client: &Uri, upstream: &Upstream) -> PathAndQuery {
+    let asked = client.path_and_query();
+    if upstream.base_path.is_empty() {
+        return asked.cloned().unwrap_or_else(root);
+    }
+    let asked = asked.map_or("/", PathAndQuery::as_str);
+    format!("{}{asked}", upstream.base_path).parse().unwrap_or_else(|_| root())
 }
 
-fn scheme(is_tls: bool) -> Scheme {
-    if is_tls { Scheme::HTTPS } else { Scheme::HTTP }
+fn root() -> PathAndQuery {
+    PathAndQuery::from_static("/")
 }
 
 /// Every header that `Connection` names, then the usual ones.

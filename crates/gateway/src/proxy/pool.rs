@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use http::Response;
+use http::uri::{Authority, Scheme};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
 use oncegate_core::classify::Failure;
@@ -16,7 +17,7 @@ use oncegate_tower::{Failed, RequestBody};
 use super::Outgoing;
 use super::connect::{Connected, Connector};
 use super::forward;
-use crate::config::{ConfigError, Upstream};
+use crate::config::{ConfigError, Http, Upstream};
 
 type One = http1::SendRequest<RequestBody<Incoming>>;
 type Two = http2::SendRequest<RequestBody<Incoming>>;
@@ -24,7 +25,9 @@ type Two = http2::SendRequest<RequestBody<Incoming>>;
 /// Kept connections.
 pub(super) struct Pool {
     connector: Connector,
-    is_tls: bool,
+    scheme: Scheme,
+    authority: Authority,
+    connect_timeout: Duration,
     /// How long an answer's head may take.
     timeout: Duration,
     idle: Arc<Idle>,
@@ -44,7 +47,9 @@ impl Pool {
     pub(super) fn new(upstream: &Upstream) -> Result<Self, ConfigError> {
         Ok(Self {
             connector: Connector::new(upstream)?,
-            is_tls: upstream.is_tls,
+            scheme: if upstream.is_tls { Scheme::HTTPS } else { Scheme::HTTP },
+            authority: upstream.authority.clone(),
+            connect_timeout: upstream.connect_timeout,
             timeout: upstream.timeout,
             idle: Arc::new(Idle {
                 kept: Mutex::default(),
@@ -52,7 +57,7 @@ impl Pool {
                 longest: upstream.idle_timeout,
             }),
             two: tokio::sync::Mutex::new(None),
-            speaks_two: std::sync::atomic::AtomicBool::new(false),
+            speaks_two: std::sync::atomic::AtomicBool::new(upstream.http == Http::Two),
         })
     }
 
@@ -67,12 +72,13 @@ impl Pool {
             may_send()?;
             let (sent, lent) = match connection {
                 Connected::One(mut one) => {
-                    forward::for_one(&mut request);
+                    forward::into_one(&mut request);
                     let sent = tokio::time::timeout(self.timeout, one.try_send_request(request)).await;
                     let idle = Arc::clone(&self.idle);
                     (sent, Some(Lent { one, longest: idle.longest, idle }))
                 }
                 Connected::Two(mut two) => {
+                    forward::into_two(&mut request, &self.scheme, &self.authority);
                     (tokio::time::timeout(self.timeout, two.try_send_request(request)).await, None)
                 }
             };
@@ -86,10 +92,9 @@ impl Pool {
                     // A kept connection that had ended: nothing was sent, so the next one is not a second time.
                     Some(unsent) if !is_new => {
                         request = unsent;
-                        match lent {
-                            Some(_) => forward::for_any(&mut request, self.is_tls),
-                            // It may not know yet that it has ended.
-                            None => *self.two.lock().await = None,
+                        // It may not know yet that it has ended.
+                        if lent.is_none() {
+                            *self.two.lock().await = None;
                         }
                     }
                     Some(_) => return Err(Failed(Failure::Unsent)),
@@ -119,7 +124,9 @@ impl Pool {
     }
 
     async fn shared(&self) -> Result<(Connected, bool), Failed> {
-        let mut shared = self.two.lock().await;
+        // Whoever holds it is connecting; if that takes too long, it would take each who waits for it as long again.
+        let waiting = tokio::time::timeout(self.connect_timeout, self.two.lock());
+        let mut shared = waiting.await.map_err(|_| Failed(Failure::ConnectTimeout))?;
         if let Some(two) = shared.as_ref()
             && !two.is_closed()
         {
@@ -165,10 +172,10 @@ impl Idle {
 
     fn put(&self, one: One, longest: Duration) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() >= self.most {
+        kept.push_back(Kept { one, until: Instant::now() + longest });
+        if kept.len() > self.most {
             kept.pop_front();
         }
-        kept.push_back(Kept { one, until: Instant::now() + longest });
     }
 }
 

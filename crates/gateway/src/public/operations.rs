@@ -1,6 +1,7 @@
 //! `GET /.oncegate/operations/{id}`: a caller's own operation. Another tenant's is as absent as one that never was.
 
 use http::{Method, Request, StatusCode};
+use hyper::body::Incoming;
 use oncegate::AnyStore;
 use oncegate_core::identity::RecordId;
 use oncegate_core::problem::{Code, Problem};
@@ -11,8 +12,13 @@ use super::{Answer, OPERATIONS, own, refusal};
 use crate::config::ScopeRule;
 use crate::record;
 
-pub(super) async fn answer<B>(engine: &Engine<AnyStore>, scope: &ScopeRule, request: Request<B>) -> Answer {
-    let (head, _) = request.into_parts();
+pub(super) async fn answer(
+    engine: &Engine<AnyStore>,
+    scope: &ScopeRule,
+    request: Request<Incoming>,
+) -> Answer {
+    let (head, body) = request.into_parts();
+    oncegate_tower::leave(&head.headers, body).await;
     let id = head.uri.path().strip_prefix(OPERATIONS).and_then(|id| id.parse::<RecordId>().ok());
     let (Some(id), &Method::GET | &Method::HEAD) = (id, &head.method) else {
         return refusal(&not_found());

@@ -1,0 +1,94 @@
+//! A gateway in this process, in front of an upstream.
+
+use std::net::SocketAddr;
+
+use oncegate_gateway::{Config, Gateway, Given, Secret};
+use serde_json::Value;
+
+use crate::client::Call;
+use crate::reply::Reply;
+use crate::upstream::Upstream;
+
+/// Both, running.
+pub(crate) struct Stage {
+    pub(crate) gateway: Gateway,
+    pub(crate) upstream: Upstream,
+}
+
+/// A file's text, checked: ports of its own, and a store in memory if it names none.
+pub(crate) fn config(upstream: &str, toml: &str) -> Config {
+    let given = Given {
+        upstream: Some(upstream.to_owned()),
+        listen: Some("127.0.0.1:0".to_owned()),
+        admin: Some("127.0.0.1:0".to_owned()),
+        store: (!toml.contains("[store]")).then(|| Secret::new("memory:")),
+        ..Given::default()
+    };
+    Config::parse(None, toml, &given).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A gateway in front of this address.
+pub(crate) async fn start(upstream: &str, toml: &str) -> Gateway {
+    Gateway::start(config(upstream, toml), None).await.unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// In front of this address, without TLS.
+pub(crate) async fn in_front_of(upstream: SocketAddr, toml: &str) -> Gateway {
+    start(&format!("http://{upstream}"), toml).await
+}
+
+/// What all of the defaults are, but these.
+pub(crate) fn defaults(profile: &str, rules: &str) -> String {
+    format!("[defaults]\nprofile = \"{profile}\"\n{rules}\n")
+}
+
+impl Stage {
+    pub(crate) async fn new(upstream: Upstream, toml: &str) -> Self {
+        Self { gateway: in_front_of(upstream.addr, toml).await, upstream }
+    }
+
+    /// In front of one that says which run it is.
+    pub(crate) async fn numbered(toml: &str) -> Self {
+        Self::new(Upstream::numbered().await, toml).await
+    }
+
+    pub(crate) fn addr(&self) -> SocketAddr {
+        self.gateway.address()
+    }
+
+    pub(crate) async fn send(&self, call: &Call) -> Reply {
+        call.send(self.addr()).await
+    }
+
+    pub(crate) fn runs(&self) -> usize {
+        self.upstream.runs()
+    }
+
+    /// The record of a key, as operators see it.
+    pub(crate) async fn record(&self, key: &str) -> Option<Value> {
+        record(&self.gateway, key).await
+    }
+
+    /// Its state.
+    pub(crate) async fn state(&self, key: &str) -> Option<String> {
+        state(&self.gateway, key).await
+    }
+}
+
+/// Asks the admin listener.
+pub(crate) async fn admin(gateway: &Gateway, path: &str) -> Reply {
+    Call::anonymous("GET", path).send(gateway.admin_address()).await
+}
+
+pub(crate) async fn record(gateway: &Gateway, key: &str) -> Option<Value> {
+    let reply = admin(gateway, &format!("/api/v1/records?key={key}")).await;
+    assert_eq!(reply.status, 200, "{reply:?}");
+    let records = reply.json()["records"].as_array().unwrap().clone();
+    assert!(records.len() < 2, "several records: {records:?}");
+    records.into_iter().next()
+}
+
+pub(crate) async fn state(gateway: &Gateway, key: &str) -> Option<String> {
+    let record = record(gateway, key).await?;
+    Some(record["state"].as_str().unwrap().to_owned())
+}

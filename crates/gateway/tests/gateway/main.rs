@@ -1,0 +1,26 @@
+//! A gateway in front of a real upstream, over real sockets: what clients get, what the upstream sees, what is recorded.
+//!
+//! Nothing here waits for time to pass, but where time is what is tested. Upstreams stop at a gate, and the test lets them go on.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod client;
+mod failures;
+mod forwarding;
+mod gateway;
+mod http2;
+mod keys;
+mod limits;
+mod malformed;
+mod operations;
+mod pooling;
+mod profiles;
+mod replay;
+mod reply;
+mod scope;
+mod streaming;
+mod tls;
+mod upgrade;
+mod upstream;
+mod versions;
+mod wire;

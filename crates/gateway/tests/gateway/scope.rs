@@ -1,0 +1,124 @@
+//! Whose key it is.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use crate::client::{Call, Connection};
+use crate::gateway::{Stage, admin};
+use crate::reply::Reply;
+
+/// A neighbour on the loopback network.
+const OUTSIDE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+const INSIDE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+const HEADER: &str =
+    "[scope]\nfrom = \"header\"\nheader = \"X-Tenant\"\ntrusted_peers = [\"127.0.0.1/32\"]\n";
+
+fn call() -> Call {
+    Call::anonymous("POST", "/payments").key("one").json("{}")
+}
+
+async fn from(own: IpAddr, stage: &Stage, call: &Call) -> Reply {
+    Connection::from(own, stage.addr()).await.ask(call).await
+}
+
+async fn tenants(stage: &Stage) -> Vec<String> {
+    let page = admin(&stage.gateway, "/api/v1/records").await.json();
+    let records = page["records"].as_array().unwrap().iter();
+    let mut tenants: Vec<_> = records.map(|row| row["tenant"].as_str().unwrap().to_owned()).collect();
+    tenants.sort();
+    tenants
+}
+
+#[tokio::test]
+async fn tenants_are_told_apart_by_their_credentials() {
+    let stage = Stage::numbered("").await;
+    stage.send(&call().tenant("acme")).await.expect_first(200, "run 1");
+    stage.send(&call().tenant("umbrella")).await.expect_first(200, "run 2");
+    stage.send(&call().tenant("acme")).await.expect_replay(200, "run 1");
+    stage.send(&call().tenant("umbrella")).await.expect_replay(200, "run 2");
+    // Hashed: nobody reads a credential out of the store.
+    for tenant in tenants(&stage).await {
+        let digest = tenant.strip_prefix("authorization:").unwrap();
+        assert!(digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()), "{tenant}");
+    }
+    // The upstream gets the credentials themselves.
+    assert_eq!(stage.upstream.last().header("authorization"), Some("Bearer umbrella"));
+}
+
+#[tokio::test]
+async fn a_header_is_believed_from_trusted_peers() {
+    let stage = Stage::numbered(HEADER).await;
+    let acme = call().header("x-tenant", "acme");
+    from(INSIDE, &stage, &acme).await.expect_first(200, "run 1");
+    from(INSIDE, &stage, &acme).await.expect_replay(200, "run 1");
+    from(INSIDE, &stage, &call().header("x-tenant", "umbrella")).await.expect_first(200, "run 2");
+    assert_eq!(tenants(&stage).await, ["x-tenant:acme", "x-tenant:umbrella"]);
+
+    // From elsewhere it could be anybody's word.
+    let spoofed = from(OUTSIDE, &stage, &acme).await;
+    let problem = spoofed.expect_problem(401, "scope_missing");
+    assert!(problem["detail"].as_str().unwrap().contains("scope.trusted_peers"), "{problem}");
+    // Whoever else vouches for it.
+    let vouched = acme.clone().header("x-forwarded-for", "127.0.0.1").header("forwarded", "for=127.0.0.1");
+    from(OUTSIDE, &stage, &vouched).await.expect_problem(401, "scope_missing");
+    from(OUTSIDE, &stage, &call().tenant("acme")).await.expect_problem(401, "scope_missing");
+    assert_eq!(stage.runs(), 2);
+}
+
+#[tokio::test]
+async fn a_header_that_does_not_say_who() {
+    let stage = Stage::numbered(HEADER).await;
+    let two = call().header("x-tenant", "acme").header("x-tenant", "acme");
+    let wrong = [
+        call(),
+        two,
+        call().header("x-tenant", ""),
+        call().header("x-tenant", "  "),
+        call().header("x-tenant", b"\xe9"),
+    ];
+    for call in wrong {
+        let reply = from(INSIDE, &stage, &call).await;
+        let problem = reply.expect_problem(401, "scope_missing");
+        assert!(problem["detail"].as_str().unwrap().contains("x-tenant"), "{problem}");
+        assert!(reply.header("www-authenticate").is_some());
+    }
+    assert_eq!((stage.runs(), tenants(&stage).await.len()), (0, 0));
+}
+
+#[tokio::test]
+async fn those_who_show_nothing_may_share() {
+    let stage = Stage::numbered("[scope]\nanonymous = \"share\"").await;
+    stage.send(&call()).await.expect_first(200, "run 1");
+    stage.send(&call()).await.expect_replay(200, "run 1");
+    stage.send(&call().tenant("acme")).await.expect_first(200, "run 2");
+    // What cannot be read is not nothing.
+    let two = call().tenant("acme").tenant("umbrella");
+    stage.send(&two).await.expect_problem(401, "scope_missing");
+    assert_eq!(stage.runs(), 2);
+    assert!(tenants(&stage).await.contains(&"anonymous".to_owned()));
+}
+
+/// Nobody becomes everybody by a header that is not believed.
+#[tokio::test]
+async fn a_spoofed_header_does_not_share() {
+    let stage = Stage::numbered(&format!("{HEADER}anonymous = \"share\"")).await;
+    from(OUTSIDE, &stage, &call()).await.expect_first(200, "run 1");
+    from(INSIDE, &stage, &call()).await.expect_replay(200, "run 1");
+    let spoofed = call().header("x-tenant", "acme");
+    from(OUTSIDE, &stage, &spoofed).await.expect_problem(401, "scope_missing");
+    // And nobody's name is the others' place.
+    from(INSIDE, &stage, &call().header("x-tenant", "anonymous")).await.expect_first(200, "run 2");
+}
+
+#[tokio::test]
+async fn by_tenant_and_operation() {
+    let toml = "[defaults]\nscope = \"tenant+operation\"\n[[route]]\nmatch = \"POST /refunds\"\n";
+    let stage = Stage::numbered(toml).await;
+    stage.send(&Call::post("/payments").key("one").json("{}")).await.expect_first(200, "run 1");
+    stage.send(&Call::post("/refunds").key("one").json("{}")).await.expect_first(200, "run 2");
+    stage.send(&Call::post("/refunds").key("one").json("{}")).await.expect_replay(200, "run 2");
+    // Elsewhere it is one space of keys.
+    let stage = Stage::numbered("[[route]]\nmatch = \"POST /refunds\"\n").await;
+    stage.send(&Call::post("/payments").key("one").json("{}")).await.expect_first(200, "run 1");
+    stage.send(&Call::post("/refunds").key("one").json("{}")).await.expect_problem(422, "key_reused");
+}
