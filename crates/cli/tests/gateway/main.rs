@@ -16,4 +16,5 @@ mod upstream;
 mod world;
 
 mod crash;
+mod languages;
 mod two_gateways;

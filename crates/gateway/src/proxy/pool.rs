@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use http::Response;
+use http::uri::{PathAndQuery, Uri};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
 use oncegate_core::classify::Failure;
@@ -59,11 +60,13 @@ impl Pool {
         mut request: Outgoing,
         may_send: impl Fn() -> Result<(), Failed>,
     ) -> Result<Answered, Failed> {
+        let address = request.uri().clone();
         loop {
             let (connection, is_new) = self.connection().await?;
             may_send()?;
             let (sent, lent) = match connection {
                 Connected::One(mut one) => {
+                    *request.uri_mut() = origin_form(&address);
                     let sent = tokio::time::timeout(self.timeout, one.try_send_request(request)).await;
                     let idle = Arc::clone(&self.idle);
                     (sent, Some(Lent { one, longest: idle.longest, idle }))
@@ -80,7 +83,10 @@ impl Pool {
                 Err(_) => return Err(Failed(Failure::Timeout)),
                 Ok(Err(mut error)) => match error.take_message() {
                     // A kept connection that had ended: nothing was sent, so the next one is not a second time.
-                    Some(unsent) if !is_new => request = unsent,
+                    Some(unsent) if !is_new => {
+                        request = unsent;
+                        *request.uri_mut() = address.clone();
+                    }
                     Some(_) => return Err(Failed(Failure::Unsent)),
                     None => return Err(Failed(failure_of(&error))),
                 },
@@ -197,6 +203,13 @@ impl Lent {
             }
         });
     }
+}
+
+/// What a server is asked for in HTTP/1; whom is in the `Host`. The whole address is for forward proxies, and many servers would take it
+/// for the path.
+fn origin_form(address: &Uri) -> Uri {
+    let path = address.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+    Uri::from(path)
 }
 
 /// The connection took the request, or some of it.
