@@ -17,4 +17,5 @@ mod world;
 
 mod crash;
 mod languages;
+mod memory;
 mod two_gateways;
