@@ -18,4 +18,5 @@ mod world;
 mod crash;
 mod languages;
 mod memory;
+mod shutdown;
 mod two_gateways;
