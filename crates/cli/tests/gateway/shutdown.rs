@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use crate::client::{Connection, within};
 use crate::process::Gateway;
 use crate::reply::Reply;
-use crate::upstream::Upstream;
+use crate::upstream::{Mute, Upstream};
 use crate::world::{Place, charge};
 
 const CLIENTS: usize = 32;
@@ -322,4 +322,43 @@ async fn a_client_that_hung_up_is_waited_for_too() {
     assert_eq!(gateway.state("key-1"), "completed");
     assert!(charge("key-1").send(gateway.address).await.is_replay());
     assert_eq!(upstream.requests(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_was_not_sent_by_the_end_of_the_drain_frees_its_key() {
+    let place = Place::sqlite();
+    let mute = Mute::start();
+    let mut gateway = place.start(&mute.url(), "connect_timeout = \"1h\"\n[shutdown]\ndrain = \"10ms\"\n");
+    let mut client = charge("key-1").open(gateway.address).await;
+    let _connection = mute.accept();
+    gateway.signal(Signal::TERM);
+    client.reply().await.unwrap().expect_problem(502, "upstream_unreachable");
+    assert_eq!(gateway.exit_code(), 0, "{}", gateway.said());
+
+    let upstream = Upstream::start().await;
+    let gateway = place.start(&upstream.url(), "");
+    assert_eq!(gateway.state("key-1"), "failed_retryable");
+    assert_eq!(charge("key-1").send(gateway.address).await.status, 201);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_waits_for_its_turn_at_the_end_of_the_drain_frees_its_key() {
+    let (place, upstream) = (Place::sqlite(), Upstream::start().await);
+    upstream.shut();
+    let more = "[limits]\nexecutions_max = 1\nqueue_timeout = \"1h\"\n[shutdown]\ndrain = \"10ms\"\n";
+    let mut gateway = place.start(&upstream.url(), more);
+    let mut first = charge("key-1").open(gateway.address).await;
+    upstream.wait_for_waiting(1);
+    let mut second = charge("key-2").open(gateway.address).await;
+    gateway.wait_for_state("key-2", "in_progress");
+    gateway.signal(Signal::TERM);
+    first.reply().await.unwrap().expect_problem(504, "outcome_unknown");
+    second.reply().await.unwrap().expect_problem(503, "overloaded");
+    assert_eq!(gateway.exit_code(), 0, "{}", gateway.said());
+
+    upstream.open();
+    let gateway = place.start(&upstream.url(), "");
+    assert_eq!([gateway.state("key-1"), gateway.state("key-2")], ["unknown", "failed_retryable"]);
+    assert_eq!(charge("key-2").send(gateway.address).await.status, 201);
+    assert_eq!((upstream.acted("key-1"), upstream.acted("key-2")), (1, 1));
 }
