@@ -120,7 +120,7 @@ async fn serve(args: &Args, config: Config) -> ExitCode {
             _ = hangup.recv() => reload(&mut gateway, args),
         }
     }
-    tracing::info!("shutting down: what is in flight may end, for up to {:?}", config.drain);
+    tracing::info!("shutting down: what is in flight may end, for up to {:?}", gateway.drain());
     tokio::select! {
         is_done = gateway.shut_down() => {
             if is_done {

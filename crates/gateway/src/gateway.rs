@@ -96,6 +96,12 @@ impl Gateway {
         &self.warnings
     }
 
+    /// How long a shutdown waits for what is in flight; as the last reload has it.
+    #[must_use]
+    pub const fn drain(&self) -> Duration {
+        self.config.drain
+    }
+
     /// Takes over the routes and the scope of another configuration; what else has changed needs a restart.
     pub fn reload(&mut self, config: Config) -> Result<Reloaded, StartError> {
         let was = &self.config;

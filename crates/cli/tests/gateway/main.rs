@@ -18,5 +18,6 @@ mod world;
 mod crash;
 mod languages;
 mod memory;
+mod reload;
 mod shutdown;
 mod two_gateways;
