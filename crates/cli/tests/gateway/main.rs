@@ -20,4 +20,5 @@ mod languages;
 mod memory;
 mod reload;
 mod shutdown;
+mod starting;
 mod two_gateways;
