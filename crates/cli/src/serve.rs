@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use oncegate_gateway::{Config, Gateway, Given, Secret};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -77,6 +78,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     let format =
         tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(false).with_target(false);
     tracing_subscriber::registry().with(format).with(args.log.clone()).init();
+    allow_files();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return failed(&format!("the runtime could not be started: {error}")),
@@ -118,7 +120,7 @@ async fn serve(args: &Args, config: Config) -> ExitCode {
             _ = hangup.recv() => reload(&mut gateway, args),
         }
     }
-    tracing::info!("shutting down: what is in flight may end, for up to {:?}", config.drain);
+    tracing::info!("shutting down: what is in flight may end, for up to {:?}", gateway.drain());
     tokio::select! {
         is_done = gateway.shut_down() => {
             if is_done {
@@ -130,6 +132,15 @@ async fn serve(args: &Args, config: Config) -> ExitCode {
             }
         }
         () = again(&mut terminate, &mut interrupt) => failed("told twice to end: attempts in flight become `unknown` when their leases lapse"),
+    }
+}
+
+/// Connections are files, two a request, and most systems let a process open 1,024 unless it asks for more.
+fn allow_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "no more than {:?} files can be open at once", limit.current);
     }
 }
 

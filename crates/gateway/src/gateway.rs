@@ -21,6 +21,10 @@ use crate::listener::{self, Listener};
 use crate::proxy::{Limiter, Proxy};
 use crate::public::Public;
 
+/// How long it may take to write down what was abandoned. Not less if the drain is short: a record that is not written stays in
+/// progress until its lease lapses.
+const RECORDING: Duration = Duration::from_secs(5);
+
 /// A gateway that is running. Dropping it stops nothing: say [`Gateway::shut_down`].
 pub struct Gateway {
     config: Config,
@@ -92,6 +96,12 @@ impl Gateway {
         &self.warnings
     }
 
+    /// How long a shutdown waits for what is in flight; as the last reload has it.
+    #[must_use]
+    pub const fn drain(&self) -> Duration {
+        self.config.drain
+    }
+
     /// Takes over the routes and the scope of another configuration; what else has changed needs a restart.
     pub fn reload(&mut self, config: Config) -> Result<Reloaded, StartError> {
         let was = &self.config;
@@ -116,8 +126,8 @@ impl Gateway {
     /// everything was answered or settled.
     pub async fn shut_down(self) -> bool {
         let drain = self.config.drain;
-        // Kept back, so that what does not end by itself can still be written down.
-        let last = (drain / 4).min(Duration::from_secs(5));
+        // Kept back, so that what does not end by itself is written down within the drain, if it is long enough.
+        let last = (drain / 4).min(RECORDING);
         let _ = self.stop.send(true);
         let Ok(connections) = self.accepting.await else { return false };
         let mut closing = tokio::spawn(connections.shutdown());
@@ -131,7 +141,7 @@ impl Gateway {
                 "requests are still in flight at the end of the drain: their outcome is recorded as unknown"
             );
             let _ = self.abandon.send(true);
-            all = self.engine.drain(last).await;
+            all = self.engine.drain(RECORDING).await;
             // Answers that are ready leave now.
             let _ = tokio::time::timeout(Duration::from_secs(1), &mut closing).await;
         }

@@ -138,6 +138,9 @@ pub(crate) fn tls(settings: &Listen) -> Result<Option<TlsAcceptor>, ConfigError>
         |path: &Path, message: String| ConfigError::of("listen", format!("{}: {message}", path.display()));
     let chain = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let chain = chain.map_err(|error| wrong(certificate, error.to_string()))?;
+    if chain.is_empty() {
+        return Err(wrong(certificate, "holds no certificate; expected PEM".to_owned()));
+    }
     let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| wrong(key, error.to_string()))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider)

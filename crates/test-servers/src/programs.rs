@@ -13,6 +13,8 @@ pub fn missing_packages() -> Vec<&'static str> {
         ("redis-server", find("redis-server")),
         ("redis-tools", find("redis-cli")),
         ("faketime", find("faketime")),
+        ("nodejs", find("node")),
+        ("python3", find("python3")),
     ];
     wanted.into_iter().filter(|(_, program)| program.is_none()).map(|(package, _)| package).collect()
 }
@@ -43,7 +45,8 @@ pub fn find(name: &str) -> Option<PathBuf> {
 }
 
 /// The program, or a panic that names its package.
-pub(crate) fn must(found: Option<PathBuf>, package: &str) -> PathBuf {
+#[must_use]
+pub fn must(found: Option<PathBuf>, package: &str) -> PathBuf {
     found.unwrap_or_else(|| {
         panic!(
             "the programs of the Debian package `{package}` are not on this machine: `cargo xtask test` installs \

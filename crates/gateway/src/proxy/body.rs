@@ -98,7 +98,8 @@ impl Body for UpstreamBody {
     }
 }
 
-async fn silence(timeout: Duration, mut abandoned: watch::Receiver<bool>) -> Failure {
+/// Ends with what to make of it that nothing has come for so long, or that the gateway has to end.
+pub(super) async fn silence(timeout: Duration, mut abandoned: watch::Receiver<bool>) -> Failure {
     tokio::select! {
         () = tokio::time::sleep(timeout) => Failure::Timeout,
         _ = abandoned.wait_for(|is| *is) => Failure::Abandoned,

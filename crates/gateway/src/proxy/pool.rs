@@ -13,8 +13,10 @@ use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
 use oncegate_core::classify::Failure;
 use oncegate_tower::{Failed, RequestBody};
+use tokio::sync::watch;
 
 use super::Outgoing;
+use super::body::silence;
 use super::connect::{Connected, Connector};
 use super::forward;
 use crate::config::{ConfigError, Http, Upstream};
@@ -61,25 +63,32 @@ impl Pool {
         })
     }
 
-    /// Sends it, once. `may_send` is asked right before it leaves.
+    /// Sends it, once. `may_send` is asked right before it leaves. Once it is `abandoned` nothing leaves, and what has left is a doubt.
     pub(super) async fn send(
         &self,
         mut request: Outgoing,
         may_send: impl Fn() -> Result<(), Failed>,
+        abandoned: &watch::Receiver<bool>,
     ) -> Result<Answered, Failed> {
         loop {
-            let (connection, is_new) = self.connection().await?;
+            let mut ending = abandoned.clone();
+            let (connection, is_new) = tokio::select! {
+                biased;
+                _ = ending.wait_for(|is| *is) => return Err(Failed(Failure::Unsent)),
+                connection = self.connection() => connection?,
+            };
             may_send()?;
+            let silence = silence(self.timeout, ending);
             let (sent, lent) = match connection {
                 Connected::One(mut one) => {
                     forward::into_one(&mut request);
-                    let sent = tokio::time::timeout(self.timeout, one.try_send_request(request)).await;
+                    let sent = unless(silence, one.try_send_request(request)).await;
                     let idle = Arc::clone(&self.idle);
                     (sent, Some(Lent { one, longest: idle.longest, idle }))
                 }
                 Connected::Two(mut two) => {
                     forward::into_two(&mut request, &self.scheme, &self.authority);
-                    (tokio::time::timeout(self.timeout, two.try_send_request(request)).await, None)
+                    (unless(silence, two.try_send_request(request)).await, None)
                 }
             };
             match sent {
@@ -87,7 +96,7 @@ impl Pool {
                     let connection = lent.map(|lent| lent.told(&response));
                     return Ok(Answered { response, connection });
                 }
-                Err(_) => return Err(Failed(Failure::Timeout)),
+                Err(failure) => return Err(Failed(failure)),
                 Ok(Err(mut error)) => match error.take_message() {
                     // A kept connection that had ended: nothing was sent, so the next one is not a second time.
                     Some(unsent) if !is_new => {
@@ -214,6 +223,18 @@ impl Lent {
                 idle.put(one, longest);
             }
         });
+    }
+}
+
+/// What comes of the work, unless this comes first.
+async fn unless<T>(
+    silence: impl Future<Output = Failure>,
+    work: impl Future<Output = T>,
+) -> Result<T, Failure> {
+    tokio::select! {
+        biased;
+        done = work => Ok(done),
+        failure = silence => Err(failure),
     }
 }
 
