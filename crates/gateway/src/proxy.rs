@@ -73,7 +73,13 @@ impl Service<Outgoing> for Proxy {
 
 impl Inner {
     async fn exchange(&self, mut request: Outgoing) -> Result<Response<UpstreamBody>, Failed> {
-        let permit = self.limiter.enter().await?;
+        let mut abandoned = self.abandoned.clone();
+        let permit = tokio::select! {
+            biased;
+            // Whoever still waits for its turn then is not sent: the others' places become free because they were given up.
+            _ = abandoned.wait_for(|is| *is) => return Err(Failed(Failure::QueueFull)),
+            permit = self.limiter.enter() => permit?,
+        };
         let attempt = request.extensions_mut().remove::<Attempt>();
         // A protected request is answered whole, so it cannot become a tunnel.
         let tunnel = if attempt.is_none() { upgrade::asked_for(&mut request) } else { None };
@@ -83,7 +89,6 @@ impl Inner {
             Some(attempt) => attempt.permit.check().map_err(|_| Failed(Failure::LeaseEnded)),
             None => Ok(()),
         };
-        let mut abandoned = self.abandoned.clone();
         let answered = tokio::select! {
             biased;
             answered = self.pool.send(request, may_send) => answered?,
