@@ -23,6 +23,7 @@ mod replay;
 mod reply;
 mod scope;
 mod shutdown;
+mod store;
 mod streaming;
 mod tls;
 mod upgrade;
