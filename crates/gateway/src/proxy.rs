@@ -76,7 +76,7 @@ impl Inner {
         let mut abandoned = self.abandoned.clone();
         let permit = tokio::select! {
             biased;
-            // A shutdown does not wait for its turn, and nothing was sent.
+            // Whoever still waits for its turn at a shutdown is not sent: places become free because others were given up.
             _ = abandoned.wait_for(|is| *is) => return Err(Failed(Failure::QueueFull)),
             permit = self.limiter.enter() => permit?,
         };

@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::StateKind;
 use oncegate_core::time::Timestamp;
-use oncegate_store::{Cursor, Filter, Store as _, StoreError};
+use oncegate_store::{Cursor, Filter, Kind, Store as _, StoreError};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -54,7 +54,15 @@ pub(super) async fn list(
         return Err(bad(&format!("limit is a number from 1 to {PAGE_MAX}.")));
     }
     let after = asked.after.map(Cursor::new);
-    let page = within(admin.0.engine.store().browse(&filter, after.as_ref(), limit)).await?;
+    let browsing = async {
+        match admin.0.engine.store().browse(&filter, after.as_ref(), limit).await {
+            // Not the store's fault: it cannot read the place.
+            Err(error) if after.is_some() && error.kind() == Kind::Other => Ok(None),
+            browsed => browsed.map(Some),
+        }
+    };
+    let page = within(browsing).await?;
+    let page = page.ok_or_else(|| bad("after is the `next` of an earlier page, as it stood there."))?;
     let now = admin.0.engine.now();
     let records: Vec<_> =
         page.records.iter().map(|row| record::for_operator(row, now, Bodies::Counted)).collect();

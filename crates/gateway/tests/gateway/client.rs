@@ -183,14 +183,12 @@ impl Connection {
             return Ok(Reply { status, headers, body: Vec::new() });
         }
         let reading = async {
-            match wire::read_body(&mut self.read, &headers).await? {
-                Some(body) => Ok(body),
-                None => {
-                    let mut body = Vec::new();
-                    self.read.read_to_end(&mut body).await?;
-                    Ok::<_, io::Error>(body)
-                }
+            if let Some(body) = wire::read_body(&mut self.read, &headers).await? {
+                return Ok::<_, io::Error>(body);
             }
+            let mut body = Vec::new();
+            self.read.read_to_end(&mut body).await?;
+            Ok(body)
         };
         let body = within(reading).await?;
         Ok(Reply { status, headers, body })

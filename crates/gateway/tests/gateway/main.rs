@@ -4,6 +4,7 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod admin;
 mod client;
 mod failures;
 mod forwarding;
@@ -12,12 +13,17 @@ mod http2;
 mod keys;
 mod limits;
 mod malformed;
+mod metrics;
+mod openapi;
 mod operations;
 mod pooling;
 mod profiles;
+mod reload;
 mod replay;
 mod reply;
 mod scope;
+mod shutdown;
+mod store;
 mod streaming;
 mod tls;
 mod upgrade;

@@ -47,12 +47,13 @@ impl Certificates {
     /// `[listen]` with TLS.
     pub(crate) fn listen(&self) -> String {
         let (certificate, key) = (self.path("server.pem"), self.path("key.pem"));
-        format!("[listen]\ntls_certificate = {certificate:?}\ntls_key = {key:?}\n")
+        let (certificate, key) = (certificate.display(), key.display());
+        format!("[listen]\ntls_certificate = \"{certificate}\"\ntls_key = \"{key}\"\n")
     }
 
     /// What `[upstream]` has to say to trust it.
     pub(crate) fn trust(&self) -> String {
-        format!("tls_ca = {:?}\n", self.path("authority.pem"))
+        format!("tls_ca = \"{}\"\n", self.path("authority.pem").display())
     }
 
     /// A server that offers these protocols.

@@ -1,0 +1,97 @@
+//! Another file while it runs: for new requests. What is under way ends as it began.
+
+use crate::client::Call;
+use crate::gateway::{Stage, config};
+use crate::upstream::Upstream;
+
+async fn gated(toml: &str) -> (crate::upstream::Gate, Stage) {
+    let (gate, upstream) = Upstream::gated().await;
+    (gate, Stage::new(upstream, toml).await)
+}
+
+/// Takes over another file.
+fn reload(stage: &mut Stage, toml: &str) -> oncegate_gateway::Reloaded {
+    let new = config(&format!("http://{}", stage.upstream.addr), toml);
+    stage.gateway.reload(new).unwrap()
+}
+
+#[tokio::test]
+async fn new_requests_are_under_the_new_file() {
+    let mut stage = Stage::numbered("").await;
+    stage.send(&Call::post("/payments").json("{}")).await.expect_problem(400, "key_missing");
+    let reloaded = reload(&mut stage, "[defaults]\nkey_required = false\n[[route]]\nmatch = \"POST /a\"");
+    assert_eq!((reloaded.routes, reloaded.needs_restart), (1, vec![]));
+    stage.send(&Call::post("/payments").json("{}")).await.expect_first(200, "run 1");
+    // Whose key it is, too.
+    let nobody = Call::anonymous("POST", "/payments").key("one").json("{}");
+    stage.send(&nobody).await.expect_problem(401, "scope_missing");
+    reload(&mut stage, "[scope]\nanonymous = \"share\"");
+    stage.send(&nobody).await.expect_first(200, "run 2");
+    stage.send(&nobody).await.expect_replay(200, "run 2");
+    // A connection that was there before is no exception.
+    let mut connection = crate::client::Connection::to(stage.addr()).await;
+    connection.ask(&Call::post("/payments").json("{}")).await.expect_problem(400, "key_missing");
+    reload(&mut stage, "[defaults]\nprofile = \"off\"");
+    connection.ask(&Call::post("/payments").json("{}")).await.expect_first(200, "run 3");
+}
+
+#[tokio::test]
+async fn what_needs_a_restart_is_said() {
+    let mut stage = Stage::numbered("").await;
+    let other = "[limits]\nexecutions_max = 1\n[upstream]\ntimeout = \"1s\"\n[listen]\nconnections_max = 1\n\
+                 [admin]\ntoken = \"0123456789abcdef\"\n[store]\nurl = \"sqlite://elsewhere.db\"";
+    let reloaded = reload(&mut stage, other);
+    assert_eq!(reloaded.needs_restart, ["listen", "admin", "upstream", "store", "limits"]);
+    // They are as they were.
+    assert_eq!(crate::gateway::admin(&stage.gateway, "/api/v1/counts").await.status, 200);
+    stage.send(&Call::pay("one")).await.expect_first(200, "run 1");
+}
+
+#[tokio::test]
+async fn requests_in_flight_end_under_the_old_one() {
+    let keeps = "[defaults]\nanswer_bytes_max = \"1 MiB\"\nretention = \"1d\"";
+    let keeps_nothing = "[defaults]\nanswer_bytes_max = 1\nretention = \"2d\"";
+    let (gate, mut stage) = gated(keeps).await;
+    let mut old = Call::pay("old").open(stage.addr()).await;
+    gate.entered().await;
+    reload(&mut stage, keeps_nothing);
+    let mut new = Call::pay("new").open(stage.addr()).await;
+    gate.entered().await;
+    gate.open();
+    gate.open();
+    old.reply().await.expect_first(200, "run 1");
+    new.reply().await.expect_first(200, "run 2");
+    stage.send(&Call::pay("old")).await.expect_replay(200, "run 1");
+    stage.send(&Call::pay("new")).await.expect_problem(409, "answer_not_kept");
+    // As long as was promised when it began.
+    let days = |record: &serde_json::Value| {
+        let day = |name: &str| record[name].as_str().unwrap()[..10].to_owned();
+        (day("settled_at"), day("expires_at"))
+    };
+    let (old, new) = (stage.record("old").await.unwrap(), stage.record("new").await.unwrap());
+    assert_ne!(days(&old).1, days(&new).1, "{old} {new}");
+    assert!(days(&old).1 < days(&new).1);
+}
+
+/// What was frozen when a key's life began holds for all of it.
+#[tokio::test]
+async fn a_key_keeps_its_terms() {
+    let under_410 = "[defaults]\nretention = \"1ms\"\nafter_retention = 410";
+    let fresh = "[defaults]\nretention = \"1ms\"\nafter_retention = \"fresh\"";
+    let (gate, mut stage) = gated(under_410).await;
+    let mut running = Call::pay("one").open(stage.addr()).await;
+    gate.entered().await;
+    reload(&mut stage, fresh);
+    gate.open();
+    running.reply().await.expect_first(200, "run 1");
+    let asking = async {
+        loop {
+            let reply = stage.send(&Call::pay("one")).await;
+            if !reply.is_replay() {
+                return reply;
+            }
+        }
+    };
+    crate::client::within(asking).await.expect_problem_of_operation(410, "key_expired");
+    assert_eq!(stage.runs(), 1);
+}
