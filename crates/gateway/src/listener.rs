@@ -74,14 +74,19 @@ impl Listener {
             };
             let tls = self.tls.clone();
             let shake_within = self.settings.header_timeout;
+            let mut stop = stop.clone();
             tokio::spawn(async move {
-                match tls {
-                    None => connection.serve(stream, None).await,
-                    Some(tls) => match tokio::time::timeout(shake_within, tls.accept(stream)).await {
-                        Ok(Ok(stream)) => connection.serve(stream, Some(Secure)).await,
-                        Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
-                        Err(_) => tracing::debug!("a TLS handshake took too long"),
-                    },
+                let Some(tls) = tls else { return connection.serve(stream, None).await };
+                let shaken = tokio::select! {
+                    biased;
+                    // Nothing was asked yet, so a shutdown does not wait for it.
+                    _ = stop.wait_for(|stop| *stop) => return,
+                    shaken = tokio::time::timeout(shake_within, tls.accept(stream)) => shaken,
+                };
+                match shaken {
+                    Ok(Ok(stream)) => connection.serve(stream, Some(Secure)).await,
+                    Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+                    Err(_) => tracing::debug!("a TLS handshake took too long"),
                 }
             });
         }

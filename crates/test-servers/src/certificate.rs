@@ -9,15 +9,26 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, 
 use crate::place::Owner;
 
 /// The files, all PEM.
-pub(crate) struct Files {
+#[derive(Clone, Debug)]
+pub struct Certificate {
     /// The authority's certificate: what a client trusts.
-    pub(crate) authority: PathBuf,
-    pub(crate) certificate: PathBuf,
-    pub(crate) key: PathBuf,
+    pub authority: PathBuf,
+    /// The server's.
+    pub certificate: PathBuf,
+    /// The server's key.
+    pub key: PathBuf,
+}
+
+impl Certificate {
+    /// A new authority in a directory, and a certificate for `localhost` and `127.0.0.1`.
+    #[must_use]
+    pub fn new(directory: &Path) -> Self {
+        write(directory, None)
+    }
 }
 
 /// Writes a new authority, and a certificate for `localhost` and `127.0.0.1`, into a directory.
-pub(crate) fn write(directory: &Path, owner: Option<Owner>) -> Files {
+pub(crate) fn write(directory: &Path, owner: Option<Owner>) -> Certificate {
     let authority_key = KeyPair::generate().expect("a key can be made");
     let mut authority = CertificateParams::default();
     authority.distinguished_name.push(DnType::CommonName, "Oncegate test authority");
@@ -31,7 +42,7 @@ pub(crate) fn write(directory: &Path, owner: Option<Owner>) -> Files {
     let server = CertificateParams::new(names).expect("these are names");
     let server = server.signed_by(&key, &issuer).expect("the authority signs");
 
-    Files {
+    Certificate {
         authority: file(directory, "authority.crt", &signed.pem(), None),
         certificate: file(directory, "server.crt", &server.pem(), owner),
         key: file(directory, "server.key", &key.serialize_pem(), owner),

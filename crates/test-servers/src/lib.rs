@@ -18,6 +18,7 @@ mod redis;
 pub mod shared;
 mod wait;
 
+pub use certificate::Certificate;
 pub use pgbouncer::PgBouncer;
 pub use place::{DIRECTORY, choose_directory, end_leftovers};
 pub use postgres::{Postgres, Replication};

@@ -70,6 +70,7 @@ async fn killed_before_forwarding_a_route_that_may_restart_runs_once() {
 
     let upstream = Upstream::with(Manners { dedupes: true, ..Manners::default() }).await;
     let gateway = place.start(&upstream.url(), RESTART);
+    assert_eq!(gateway.count("in_progress"), 1, "as it was when its holder died");
     let first = charge("key-1").send_until_settled(gateway.address).await;
     assert_eq!((first.status, first.is_replay()), (201, false), "{first:?}");
     replayed(&gateway, "key-1", &first).await;
@@ -91,6 +92,7 @@ async fn killed_while_an_upstream_that_dedupes_works_it_is_asked_again_and_acts_
     let upstream = Upstream::with(Manners { dedupes: true, ..Manners::default() }).await;
     kill_at_work(&place, &upstream, RESTART).await;
     let gateway = place.start(&upstream.url(), RESTART);
+    assert_eq!(gateway.count("in_progress"), 1, "as it was when its holder died");
     let first = charge("key-1").send_until_settled(gateway.address).await;
     assert_eq!((first.status, first.is_replay()), (201, false), "{first:?}");
     replayed(&gateway, "key-1", &first).await;

@@ -33,9 +33,9 @@ impl Gateway {
         let Some(line) = line else { panic!("the gateway ended at once:\n{}", running.said()) };
         let addresses: Vec<SocketAddr> = line
             .split_whitespace()
-            .filter_map(|word| word.trim_end_matches(',').strip_prefix("http://")?.parse().ok())
+            .filter_map(|word| word.trim_end_matches(',').split_once("://")?.1.parse().ok())
             .collect();
-        // Between the two stands the upstream's, which may be by https.
+        // Between the two stands the upstream's.
         let (Some(address), Some(admin)) = (addresses.first(), addresses.last()) else {
             panic!("no addresses in {line:?}")
         };
@@ -133,10 +133,24 @@ impl Running {
     /// Waits until it has ended by itself, and all it said has been heard.
     pub(crate) fn exit_code(&mut self) -> i32 {
         wait_until("the process ends", || self.has_ended());
-        // The reader's end of the pipe closes after the last line.
-        wait_until("its last words are heard", || Arc::strong_count(&self.lines) == 1);
+        self.hear_out();
         let status = self.child.wait().unwrap();
         status.code().unwrap_or_else(|| panic!("ended by a signal: {status}\n{}", self.said()))
+    }
+}
+
+impl Running {
+    /// `kill -9`; and all that it has ever said.
+    pub(crate) fn kill_9(mut self) -> String {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        self.hear_out();
+        self.said()
+    }
+
+    /// Until the last word of one that has ended: then the thread that listens has ended too.
+    fn hear_out(&self) {
+        wait_until("its last words are heard", || Arc::strong_count(&self.lines) == 1);
     }
 }
 
