@@ -79,6 +79,10 @@ pub struct Listen {
     pub header_bytes_max: usize,
     /// How long a head may take to come.
     pub header_timeout: Duration,
+    /// How long a client's body may stand still, and a client may leave what it is sent unread.
+    pub body_timeout: Duration,
+    /// How long a connection may be without a request.
+    pub idle_timeout: Duration,
     /// The most connections at once; more wait to be accepted.
     pub connections_max: usize,
 }
@@ -131,6 +135,8 @@ pub struct Store {
 /// How much at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
+    /// Requests at all: being read, waiting, executed.
+    pub requests_max: usize,
     /// Requests at the upstream.
     pub executions_max: usize,
     /// Requests that wait for their turn.

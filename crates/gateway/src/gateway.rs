@@ -142,8 +142,8 @@ impl Gateway {
             );
             let _ = self.abandon.send(true);
             all = self.engine.drain(RECORDING).await;
-            // Answers that are ready leave now.
-            let _ = tokio::time::timeout(Duration::from_secs(1), &mut closing).await;
+            // Answers that are ready leave now; what a client does not take is cut off.
+            all &= tokio::time::timeout(Duration::from_secs(1), &mut closing).await.is_ok();
         }
         // Until here operators could ask how far it is.
         drop(self.stop);

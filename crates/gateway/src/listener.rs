@@ -1,15 +1,21 @@
 //! Connections from clients.
 
+mod stall;
+
 use std::io;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use http_body::{Body, Frame, SizeHint};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use pin_project_lite::pin_project;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -21,6 +27,8 @@ use tokio_rustls::TlsAcceptor;
 use crate::config::{ConfigError, Listen};
 use crate::public::{Peer, Public, Room, Secure};
 
+use stall::Stalling;
+
 /// Accepts connections until it is told to stop, then lets those that are there come to their end.
 pub(crate) struct Listener {
     pub(crate) socket: TcpListener,
@@ -29,6 +37,8 @@ pub(crate) struct Listener {
     pub(crate) tls: Option<TlsAcceptor>,
 }
 
+/// The most requests at once on one HTTP/2 connection.
+const STREAMS_MAX: u32 = 100;
 /// A pause after an error of `accept` that is not the peer's: out of file descriptors, mostly.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -43,8 +53,13 @@ impl Listener {
             .header_read_timeout(self.settings.header_timeout)
             .max_buf_size(self.settings.header_bytes_max);
         let header_list = u32::try_from(self.settings.header_bytes_max).unwrap_or(u32::MAX);
-        http.http2().timer(TokioTimer::new()).max_header_list_size(header_list);
+        http.http2()
+            .timer(TokioTimer::new())
+            .max_header_list_size(header_list)
+            .max_concurrent_streams(STREAMS_MAX)
+            .keep_alive_interval(self.settings.idle_timeout);
         let http = Arc::new(http);
+        let settings = Arc::new(self.settings.clone());
         loop {
             let accepted = async {
                 let room = Arc::clone(&room).acquire_owned().await;
@@ -70,7 +85,7 @@ impl Listener {
                 peer: Peer(peer),
                 watcher: graceful.watcher(),
                 room: room.ok().map(|room| Room(Arc::new(room))),
-                begin_within: self.settings.header_timeout,
+                settings: Arc::clone(&settings),
             };
             let tls = self.tls.clone();
             let shake_within = self.settings.header_timeout;
@@ -99,7 +114,7 @@ struct Connection {
     peer: Peer,
     watcher: Watcher,
     room: Option<Room>,
-    begin_within: Duration,
+    settings: Arc<Listen>,
 }
 
 impl Connection {
@@ -107,11 +122,11 @@ impl Connection {
     where
         T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let Self { http, public, peer, watcher, room, begin_within } = self;
-        let has_begun = Arc::new(AtomicBool::new(false));
-        let begun = Arc::clone(&has_begun);
+        let Self { http, public, peer, watcher, room, settings } = self;
+        let use_of_it = Arc::new(Use::default());
+        let used = Arc::clone(&use_of_it);
         let service = service_fn(move |mut request: http::Request<hyper::body::Incoming>| {
-            begun.store(true, Ordering::Relaxed);
+            let using = used.begin();
             request.extensions_mut().insert(peer);
             if let Some(room) = &room {
                 request.extensions_mut().insert(room.clone());
@@ -120,19 +135,85 @@ impl Connection {
                 request.extensions_mut().insert(secure);
             }
             let public = Arc::clone(&public);
-            async move { Ok::<_, std::convert::Infallible>(public.answer(request).await) }
+            async move {
+                let answer = public.answer(request).await;
+                Ok::<_, std::convert::Infallible>(answer.map(|body| Using { body, _using: using }))
+            }
         });
+        let stream = Stalling::new(stream, settings.body_timeout);
         let connection = http.serve_connection_with_upgrades(TokioIo::new(stream), service);
         let mut connection = std::pin::pin!(watcher.watch(connection.into_owned()));
-        // hyper's own limit on a head begins when it knows which version it reads, so whoever says nothing would never end.
-        let ended = match tokio::time::timeout(begin_within, &mut connection).await {
-            Ok(ended) => ended,
-            Err(_) if has_begun.load(Ordering::Relaxed) => connection.await,
-            Err(_) => return tracing::debug!("a client's connection said nothing"),
+        // hyper's own limit on a head begins when it knows which version it reads, and is not for HTTP/2: whoever says nothing would
+        // never end.
+        let mut seen = 0;
+        let mut patience = settings.header_timeout;
+        let ended = loop {
+            if let Ok(ended) = tokio::time::timeout(patience, &mut connection).await {
+                break ended;
+            }
+            let begun = use_of_it.begun.load(Ordering::Relaxed);
+            if begun == seen && use_of_it.under_way.load(Ordering::Relaxed) == 0 {
+                return tracing::debug!("a client's connection said nothing");
+            }
+            seen = begun;
+            patience = settings.idle_timeout;
         };
         if let Err(error) = ended {
             tracing::debug!(%error, "a client's connection ended");
         }
+    }
+}
+
+/// What a connection is used for.
+#[derive(Default)]
+struct Use {
+    begun: AtomicUsize,
+    under_way: AtomicUsize,
+}
+
+impl Use {
+    fn begin(self: &Arc<Self>) -> UnderWay {
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        self.under_way.fetch_add(1, Ordering::Relaxed);
+        UnderWay(Arc::clone(self))
+    }
+}
+
+/// A request, until its answer has been taken.
+struct UnderWay(Arc<Use>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.under_way.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+pin_project! {
+    /// An answer's body, by which its request is under way.
+    struct Using<B> {
+        #[pin]
+        body: B,
+        _using: UnderWay,
+    }
+}
+
+impl<B: Body> Body for Using<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        self.project().body.poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

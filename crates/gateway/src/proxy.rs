@@ -16,17 +16,19 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::{Request, Response, StatusCode};
-use hyper::body::Incoming;
 use oncegate_core::classify::Failure;
 use oncegate_tower::{Attempt, Failed, RequestBody};
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tower_service::Service;
 
 use crate::config::{Config, ConfigError, Upstream};
+use crate::public::{ClientBody, Progress};
 
 pub(crate) use body::UpstreamBody;
 pub(crate) use limiter::Limiter;
 
+use body::Patience;
 use pool::Pool;
 
 /// A reverse proxy for one upstream. Clones share everything.
@@ -54,7 +56,7 @@ impl Proxy {
 }
 
 /// What goes upstream.
-pub(crate) type Outgoing = Request<RequestBody<Incoming>>;
+pub(crate) type Outgoing = Request<RequestBody<ClientBody>>;
 
 impl Service<Outgoing> for Proxy {
     type Response = Response<UpstreamBody>;
@@ -83,13 +85,16 @@ impl Inner {
         let attempt = request.extensions_mut().remove::<Attempt>();
         // A protected request is answered whole, so it cannot become a tunnel.
         let tunnel = if attempt.is_none() { upgrade::asked_for(&mut request) } else { None };
+        let progress = request.extensions_mut().remove::<Progress>();
         let request = forward::request(request, attempt.as_ref(), tunnel.as_ref(), &self.upstream);
+        let deadline = attempt.as_ref().map(|attempt| Instant::now() + attempt.deadline);
+        let patience = Patience { silence: self.upstream.timeout, deadline };
 
         let may_send = || match &attempt {
             Some(attempt) => attempt.permit.check().map_err(|_| Failed(Failure::LeaseEnded)),
             None => Ok(()),
         };
-        let answered = self.pool.send(request, may_send, &abandoned).await?;
+        let answered = self.pool.send(request, may_send, patience, progress.as_ref(), &abandoned).await?;
         let response = match tunnel {
             Some(tunnel) if answered.response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 let mut response = forward::switching(answered.response);
@@ -98,10 +103,11 @@ impl Inner {
             }
             // Nobody asked for another protocol: passed on, it would take the client's connection with it.
             _ if answered.response.status().is_informational() => return Err(Failed(Failure::Protocol)),
-            _ => forward::response(answered.response),
+            _ => forward::response(answered.response, attempt.is_some()),
         };
+        let kept_bytes = attempt.map_or(0, |attempt| attempt.answer_bytes_max.saturating_add(1));
         let body = |incoming| {
-            UpstreamBody::new(incoming, answered.connection, permit, self.upstream.timeout, abandoned)
+            UpstreamBody::new(incoming, Some(answered.connection), permit, patience, abandoned, kept_bytes)
         };
         Ok(response.map(body))
     }

@@ -1,10 +1,13 @@
 //! The public listener: what every request passes, in order.
 
+mod client_body;
 mod guard;
 mod operations;
+mod path;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, header};
@@ -13,13 +16,15 @@ use hyper::body::Incoming;
 use oncegate::AnyStore;
 use oncegate_core::problem::{self, Code, Problem};
 use oncegate_engine::Engine;
-use oncegate_tower::{Failed, Idempotency, Idempotent, ResponseBody};
+use oncegate_tower::{Failed, Idempotency, Idempotent, OriginalAddress, ResponseBody};
 use tokio::sync::OwnedSemaphorePermit;
 use tower_layer::Layer as _;
 use tower_service::Service as _;
 
 use crate::config::{Config, ScopeRule};
 use crate::proxy::{Limiter, Proxy, UpstreamBody};
+
+pub(crate) use client_body::{ClientBody, Progress};
 
 /// Who sent a request; in its extensions.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +53,8 @@ pub(crate) struct Public {
     engine: Engine<AnyStore>,
     proxy: Proxy,
     limiter: Arc<Limiter>,
+    body_timeout: Duration,
+    base_path_bytes: usize,
     /// Exchanged as a whole when the file is read again.
     current: RwLock<Arc<Current>>,
 }
@@ -66,7 +73,14 @@ impl Public {
         config: &Config,
     ) -> Result<Self, oncegate_tower::RouteError> {
         let current = RwLock::new(Arc::new(Current::new(&engine, &proxy, config)?));
-        Ok(Self { engine, proxy, limiter, current })
+        Ok(Self {
+            engine,
+            proxy,
+            limiter,
+            body_timeout: config.listen.body_timeout,
+            base_path_bytes: config.upstream.base_path.len(),
+            current,
+        })
     }
 
     /// Takes over routes and scope of another configuration. Requests that are under way end as they began.
@@ -77,17 +91,19 @@ impl Public {
     }
 
     pub(crate) async fn answer(&self, request: Request<Incoming>) -> Answer {
-        if let Err(problem) = guard::check(&request) {
+        let request = request.map(|incoming| ClientBody::new(incoming, self.body_timeout));
+        let current = Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner));
+        if let Err(problem) = guard::check(&request, &current.scope, self.base_path_bytes) {
             return refuse(&problem, request).await;
         }
-        let current = Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner));
         if is_own(request.uri().path()) {
             return operations::answer(&self.engine, &current.scope, request).await;
         }
-        if self.limiter.is_full() {
+        let Some(_place) = self.limiter.admit() else {
             metrics::counter!("oncegate.gateway.shed.count").increment(1);
             return refuse(&shed(), request).await;
-        }
+        };
+        let request = by_one_spelling(request);
         let mut layered = current.layered.clone();
         match layered.call(request).await {
             Ok(response) => response.map(Either::Left),
@@ -111,7 +127,7 @@ impl Current {
 fn shed() -> Problem {
     let words = "More requests are being executed and waiting than this gateway takes at once. Nothing was executed. Send the same \
                  request again later.";
-    Problem::new(Code::Overloaded, words).retry_after(std::time::Duration::from_secs(1))
+    Problem::new(Code::Overloaded, words).retry_after(Duration::from_secs(1))
 }
 
 /// What a request without protection is told that got no answer.
@@ -123,7 +139,7 @@ fn unprotected(failed: Failed) -> Problem {
     }
     if failure.proves_nothing_sent() {
         let words = format!("{failure}. Nothing was executed. Send the same request again.");
-        return Problem::new(Code::UpstreamUnreachable, words).retry_after(std::time::Duration::from_secs(1));
+        return Problem::new(Code::UpstreamUnreachable, words).retry_after(Duration::from_secs(1));
     }
     let words = format!(
         "{failure}. It may have acted on this request, which no idempotency key protected: look its result up before you send it \
@@ -133,12 +149,25 @@ fn unprotected(failed: Failed) -> Problem {
     Problem::new(Code::UpstreamFailed, words).with_status(status)
 }
 
+/// Leaves word of the spelling by which routes are found, and of when the body last moved.
+fn by_one_spelling(mut request: Request<ClientBody>) -> Request<ClientBody> {
+    let progress = request.body().progress();
+    request.extensions_mut().insert(progress);
+    if let Some(normal) = path::normal(request.uri().path()) {
+        let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
+        if let Ok(address) = format!("{normal}{query}").parse() {
+            request.extensions_mut().insert(OriginalAddress(address));
+        }
+    }
+    request
+}
+
 fn is_own(path: &str) -> bool {
     path.strip_prefix(OWN).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// Refuses a request that may still be coming.
-async fn refuse(problem: &Problem, request: Request<Incoming>) -> Answer {
+async fn refuse(problem: &Problem, request: Request<ClientBody>) -> Answer {
     let (head, body) = request.into_parts();
     oncegate_tower::leave(&head.headers, body).await;
     refusal(problem)

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::time::Duration;
 
 use oncegate_core::classify::Failure;
 use oncegate_core::identity::{Fence, RecordId, Token};
@@ -25,6 +26,10 @@ pub struct Attempt {
     pub number: u32,
     /// Which key an upstream is to be sent.
     pub forward_key: ForwardKey,
+    /// How long the attempt may last at most, from its beginning.
+    pub deadline: Duration,
+    /// The largest answer that is kept; what is beyond it is the client's to take.
+    pub answer_bytes_max: u64,
     /// Check it just before anything is sent to others.
     pub permit: SendPermit,
 }

@@ -79,6 +79,8 @@ fn request<S: Store, B>(held: &Held<S>, work: Work<B>) -> Request<RequestBody<B>
         fence: lease.holder.fence,
         number: lease.attempt,
         forward_key: held.policy().forward_key,
+        deadline: held.policy().attempt_deadline,
+        answer_bytes_max: held.policy().answer_bytes_max,
         permit: held.permit(),
     });
     Request::from_parts(head, RequestBody::whole(body))

@@ -8,7 +8,7 @@ use crate::route;
 
 pub(crate) fn of(mode: &Mode, request: &Parts, body: &[u8]) -> Result<Fingerprint, Problem> {
     let content_type = request.headers.get(http::header::CONTENT_TYPE).map(http::HeaderValue::as_bytes);
-    if content_type.is_some_and(|value| value.starts_with(b"application/grpc")) {
+    if content_type.is_some_and(is_grpc) {
         let words = "gRPC calls cannot be protected here: their outcome is in trailers, which are not kept. Nothing was executed.";
         return Err(Problem::new(Code::RequestInvalid, words));
     }
@@ -22,4 +22,9 @@ pub(crate) fn of(mode: &Mode, request: &Parts, body: &[u8]) -> Result<Fingerprin
     };
     fingerprint::of(mode, &content)
         .map_err(|error| Problem::new(Code::RequestInvalid, format!("{error}. Nothing was executed.")))
+}
+
+fn is_grpc(content_type: &[u8]) -> bool {
+    const GRPC: &[u8] = b"application/grpc";
+    content_type.get(..GRPC.len()).is_some_and(|start| start.eq_ignore_ascii_case(GRPC))
 }

@@ -83,6 +83,10 @@ impl Tenant for Authorization {
     fn of<'r>(&self, request: &'r Parts) -> Option<Cow<'r, str>> {
         let mut values = request.headers.get_all(http::header::AUTHORIZATION).iter();
         let (Some(value), None) = (values.next(), values.next()) else { return None };
+        // Two who show nothing are not the same.
+        if value.as_bytes().trim_ascii().is_empty() {
+            return None;
+        }
         let mut tenant = String::from("authorization:");
         for byte in Sha256::digest(value.as_bytes()) {
             let _ = write!(tenant, "{byte:02x}");

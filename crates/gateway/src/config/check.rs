@@ -102,6 +102,8 @@ fn listen(file: &File, given: &Given, source: &Source<'_>) -> Result<Listen, Con
         tls,
         header_bytes_max,
         header_timeout: typed.header_timeout.map_or(Duration::from_secs(30), |span| span.0),
+        body_timeout: typed.body_timeout.map_or(Duration::from_secs(30), |span| span.0),
+        idle_timeout: typed.idle_timeout.map_or(Duration::from_secs(75), |span| span.0),
         connections_max: positive(typed.connections_max.as_ref(), 10_000, source)?,
     })
 }
@@ -233,6 +235,18 @@ fn store(file: &File, given: &Given, source: &Source<'_>) -> Result<Store, Confi
     })
 }
 
+/// Headers that are nobody's name: raw credentials would be kept and shown, and the others say something else.
+const NOT_IDENTITIES: [&str; 8] = [
+    "authorization",
+    "proxy-authorization",
+    "cookie",
+    "idempotency-key",
+    "host",
+    "connection",
+    "content-type",
+    "content-length",
+];
+
 fn scope(file: &File, source: &Source<'_>) -> Result<ScopeRule, ConfigError> {
     let typed = &file.scope;
     let from = match typed.from.as_ref().map(|from| from.get_ref().0) {
@@ -251,6 +265,13 @@ fn scope(file: &File, source: &Source<'_>) -> Result<ScopeRule, ConfigError> {
             };
             let name = header.get_ref().to_ascii_lowercase().parse();
             let name = name.map_err(|_| source.error(&header.span(), "is not the name of a header"))?;
+            let name: http::HeaderName = name;
+            if NOT_IDENTITIES.contains(&name.as_str()) {
+                let words = format!(
+                    "{name} cannot be the tenant's name; expected a header that a proxy in front sets, such as \"x-tenant\""
+                );
+                return Err(source.error(&header.span(), words));
+            }
             let peers = typed.trusted_peers.as_ref().filter(|peers| !peers.get_ref().is_empty());
             let Some(peers) = peers else {
                 return Err(source.error(
@@ -268,6 +289,7 @@ fn scope(file: &File, source: &Source<'_>) -> Result<ScopeRule, ConfigError> {
 fn limits(file: &File, source: &Source<'_>) -> Result<Limits, ConfigError> {
     let typed = &file.limits;
     Ok(Limits {
+        requests_max: positive(typed.requests_max.as_ref(), 4096, source)?,
         executions_max: positive(typed.executions_max.as_ref(), 1024, source)?,
         queue_max: typed.queue_max.as_ref().map_or(1024, |max| max.get_ref().0),
         queue_timeout: typed.queue_timeout.map_or(Duration::from_secs(5), |span| span.0),

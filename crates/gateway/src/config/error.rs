@@ -33,7 +33,7 @@ impl ConfigError {
 
     pub(super) fn of_toml(path: Option<&Path>, text: &str, error: &toml::de::Error) -> Self {
         let place = error.span().map(|span| Place::of(text, &span));
-        Self { source: name(path), place, message: error.message().trim_end().to_owned() }
+        Self { source: name(path), place, message: without_passwords(error.message().trim_end()) }
     }
 
     pub(super) fn at(
@@ -72,7 +72,7 @@ impl Place {
         let width = spanned.lines().next().unwrap_or_default().chars().count().max(1);
         let line = before.matches('\n').count() + 1;
         match masked(text, line_start, line_text) {
-            None => Self { line, column, width, text: line_text.to_owned() },
+            None => Self { line, column, width, text: without_passwords(line_text) },
             // What is hidden is not measured either.
             Some(masked) => {
                 let chars = masked.chars().count();
@@ -85,6 +85,30 @@ impl Place {
             }
         }
     }
+}
+
+/// Whatever stands before the `@` of a URL may be a password, wherever the URL stands.
+fn without_passwords(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("://") {
+        let (before, after) = rest.split_at(at + 3);
+        shown.push_str(before);
+        let end = after
+            .find(|letter: char| letter.is_whitespace() || matches!(letter, '"' | '\'' | '`'))
+            .unwrap_or(after.len());
+        let (url, others) = after.split_at(end);
+        match url.rsplit_once('@') {
+            Some((_, host)) => {
+                shown.push_str("…@");
+                shown.push_str(host);
+            }
+            None => shown.push_str(url),
+        }
+        rest = others;
+    }
+    shown.push_str(rest);
+    shown
 }
 
 /// Keys whose values are secrets, or may hold one.

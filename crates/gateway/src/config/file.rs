@@ -40,6 +40,8 @@ pub(crate) struct Listen {
     pub(crate) tls_key: Option<Spanned<PathBuf>>,
     pub(crate) header_bytes_max: Option<Spanned<Size>>,
     pub(crate) header_timeout: Option<Span>,
+    pub(crate) body_timeout: Option<Span>,
+    pub(crate) idle_timeout: Option<Span>,
     pub(crate) connections_max: Option<Spanned<Count>>,
 }
 
@@ -158,6 +160,7 @@ impl<'de> Deserialize<'de> for Peer {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Limits {
+    pub(crate) requests_max: Option<Spanned<Count>>,
     pub(crate) executions_max: Option<Spanned<Count>>,
     pub(crate) queue_max: Option<Spanned<Count>>,
     pub(crate) queue_timeout: Option<Span>,

@@ -34,6 +34,17 @@ pub enum From {
     },
 }
 
+impl ScopeRule {
+    /// The header that is believed, if one is.
+    #[must_use]
+    pub const fn header(&self) -> Option<&http::HeaderName> {
+        match &self.from {
+            From::Header { name, .. } => Some(name),
+            From::Authorization => None,
+        }
+    }
+}
+
 /// All who show nothing, where the file says that they share. No other tenant's text can be this: digests and header values have a
 /// prefix of their own.
 const ANONYMOUS: &str = "anonymous";

@@ -10,6 +10,7 @@ use hyper::body::Incoming;
 use oncegate_core::classify::Failure;
 use oncegate_tower::Failed;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::limiter::Permit;
 use super::pool::Lent;
@@ -20,8 +21,10 @@ pub(crate) struct UpstreamBody {
     /// Goes back to the pool when all of it has come.
     connection: Option<Lent>,
     permit: Option<Permit>,
-    timeout: Duration,
+    patience: Patience,
     abandoned: watch::Receiver<bool>,
+    /// How much may still come before the rest is the client's to take, at its own pace.
+    kept_bytes: u64,
     /// Since nothing came.
     silence: Option<Pin<Box<dyn Future<Output = Failure> + Send>>>,
 }
@@ -31,10 +34,13 @@ impl UpstreamBody {
         incoming: Incoming,
         connection: Option<Lent>,
         permit: Permit,
-        timeout: Duration,
+        patience: Patience,
         abandoned: watch::Receiver<bool>,
+        kept_bytes: u64,
     ) -> Self {
-        let mut body = Self { incoming, connection, permit: Some(permit), timeout, abandoned, silence: None };
+        // What nobody keeps goes to the client as fast as it takes it: that must not keep others from being executed.
+        let permit = (kept_bytes > 0).then_some(permit);
+        let mut body = Self { incoming, connection, permit, patience, abandoned, kept_bytes, silence: None };
         if body.incoming.is_end_stream() {
             body.has_come();
         }
@@ -46,6 +52,10 @@ impl UpstreamBody {
         if let Some(connection) = self.connection.take() {
             connection.give_back();
         }
+    }
+
+    fn is_two(&self) -> bool {
+        self.connection.as_ref().is_some_and(Lent::is_two)
     }
 
     fn fail(&mut self, failure: Failure) -> Poll<Option<Result<Frame<Bytes>, Failed>>> {
@@ -67,20 +77,28 @@ impl Body for UpstreamBody {
         match Pin::new(&mut this.incoming).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
                 this.silence = None;
+                let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
+                this.kept_bytes = this.kept_bytes.saturating_sub(bytes);
+                if this.kept_bytes == 0 {
+                    this.permit = None;
+                }
                 if this.incoming.is_end_stream() {
                     this.has_come();
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
             Poll::Ready(Some(Err(_))) => this.fail(Failure::Truncated),
+            // hyper takes a stream that was reset with NO_ERROR for one that has ended; it has not.
+            Poll::Ready(None) if this.is_two() && !this.incoming.is_end_stream() => {
+                this.fail(Failure::Truncated)
+            }
             Poll::Ready(None) => {
                 this.has_come();
                 Poll::Ready(None)
             }
             Poll::Pending => {
-                let (timeout, abandoned) = (this.timeout, &this.abandoned);
-                let silence =
-                    this.silence.get_or_insert_with(|| Box::pin(silence(timeout, abandoned.clone())));
+                let (until, abandoned) = (this.patience.until(), &this.abandoned);
+                let silence = this.silence.get_or_insert_with(|| Box::pin(silence(until, abandoned.clone())));
                 match silence.as_mut().poll(cx) {
                     Poll::Ready(failure) => this.fail(failure),
                     Poll::Pending => Poll::Pending,
@@ -98,10 +116,26 @@ impl Body for UpstreamBody {
     }
 }
 
-/// Ends with what to make of it that nothing has come for so long, or that the gateway has to end.
-pub(super) async fn silence(timeout: Duration, mut abandoned: watch::Receiver<bool>) -> Failure {
+/// How long nothing may come, and how long all of it may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    pub(super) silence: Duration,
+    /// Of a protected request: its attempt ends then.
+    pub(super) deadline: Option<Instant>,
+}
+
+impl Patience {
+    /// Nothing has come until now; then it is over.
+    pub(super) fn until(self) -> Instant {
+        let silence = Instant::now() + self.silence;
+        self.deadline.map_or(silence, |deadline| deadline.min(silence))
+    }
+}
+
+/// Ends with what to make of it that nothing has come until then, or that the gateway has to end.
+pub(super) async fn silence(until: Instant, mut abandoned: watch::Receiver<bool>) -> Failure {
     tokio::select! {
-        () = tokio::time::sleep(timeout) => Failure::Timeout,
+        () = tokio::time::sleep_until(until) => Failure::Timeout,
         _ = abandoned.wait_for(|is| *is) => Failure::Abandoned,
     }
 }

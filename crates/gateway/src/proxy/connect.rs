@@ -3,16 +3,17 @@
 use std::io;
 use std::time::Duration;
 
-use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use oncegate_core::classify::Failure;
 use oncegate_tower::{Failed, RequestBody};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 
 use super::tls::Tls;
 use crate::config::{ConfigError, Http, Upstream};
+use crate::public::ClientBody;
 
 /// Makes connections.
 pub(super) struct Connector {
@@ -25,9 +26,15 @@ pub(super) struct Connector {
 
 /// A new connection.
 pub(super) enum Connected {
-    One(http1::SendRequest<RequestBody<Incoming>>),
-    Two(http2::SendRequest<RequestBody<Incoming>>),
+    One(http1::SendRequest<RequestBody<ClientBody>>),
+    /// And how many streams the upstream allows, as it says.
+    Two(http2::SendRequest<RequestBody<ClientBody>>, watch::Receiver<usize>),
 }
+
+/// A connection that may have died is asked for a sign of life…
+const PING_EVERY: Duration = Duration::from_secs(10);
+/// …which has to come within this.
+const PING_PATIENCE: Duration = Duration::from_secs(10);
 
 impl Connector {
     pub(super) fn new(upstream: &Upstream) -> Result<Self, ConfigError> {
@@ -69,14 +76,29 @@ where
 {
     let io = TokioIo::new(stream);
     if speaks_two {
-        let shaken = http2::Builder::new(TokioExecutor::new()).timer(TokioTimer::new()).handshake(io).await;
-        let (sender, connection) = shaken.map_err(|_| Failed(Failure::ConnectFailed))?;
+        let mut two = http2::Builder::new(TokioExecutor::new());
+        two.timer(TokioTimer::new()).keep_alive_interval(PING_EVERY).keep_alive_timeout(PING_PATIENCE);
+        // None until the upstream has said how many: a request beyond that would wait inside the connection, where no lease is
+        // looked at any more.
+        two.initial_max_send_streams(0);
+        let (sender, connection) = two.handshake(io).await.map_err(|_| Failed(Failure::ConnectFailed))?;
+        let (allows, mut allowed) = watch::channel(0);
         tokio::spawn(async move {
-            if let Err(error) = connection.await {
+            let mut connection = std::pin::pin!(connection);
+            let ended = std::future::poll_fn(|cx| {
+                let polled = connection.as_mut().poll(cx);
+                allows.send_if_modified(|now| {
+                    let said = connection.current_max_send_streams();
+                    std::mem::replace(now, said) != said
+                });
+                polled
+            });
+            if let Err(error) = ended.await {
                 tracing::debug!(%error, "a connection to the upstream ended");
             }
         });
-        return Ok(Connected::Two(sender));
+        allowed.wait_for(|allowed| *allowed > 0).await.map_err(|_| Failed(Failure::ConnectFailed))?;
+        return Ok(Connected::Two(sender, allowed));
     }
     let shaken = http1::Builder::new().handshake(io).await;
     let (sender, connection) = shaken.map_err(|_| Failed(Failure::ConnectFailed))?;

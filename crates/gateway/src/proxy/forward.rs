@@ -63,6 +63,10 @@ pub(super) fn request(
     headers.remove(header::EXPECT);
     headers.remove(header::HOST);
     headers.remove(ATTEMPT);
+    // Upstreams that know headers as variables (CGI, WSGI) read these as the ones above.
+    headers.remove("idempotency_attempt");
+    headers.remove("idempotency_key");
+    headers.remove("http2-settings");
     if let Some(attempt) = attempt {
         forward_key(headers, attempt);
         headers.insert(ATTEMPT, HeaderValue::from(attempt.fence.as_raw()));
@@ -108,10 +112,16 @@ pub(super) fn into_one(request: &mut Outgoing) {
 }
 
 /// The upstream's answer, as it is kept and as the client gets it.
-pub(super) fn response(mut response: Response<Incoming>) -> Response<Incoming> {
+pub(super) fn response(mut response: Response<Incoming>, is_protected: bool) -> Response<Incoming> {
     let version = response.version();
+    // The client is spoken to in its own.
+    *response.version_mut() = Version::HTTP_11;
     let headers = response.headers_mut();
     drop_hop_by_hop(headers, &[OUTCOME]);
+    if !is_protected {
+        // The layer reads it otherwise, and takes it out.
+        headers.remove(OUTCOME);
+    }
     add_via(headers, version);
     response
 }
@@ -130,6 +140,9 @@ fn address(client: &Uri, upstream: &Upstream) -> PathAndQuery {
         return asked.cloned().unwrap_or_else(root);
     }
     let asked = asked.map_or("/", PathAndQuery::as_str);
+    if asked == "*" {
+        return PathAndQuery::from_static("*");
+    }
     format!("{}{asked}", upstream.base_path).parse().unwrap_or_else(|_| root())
 }
 

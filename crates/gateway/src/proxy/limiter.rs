@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use oncegate_core::classify::Failure;
 use oncegate_tower::Failed;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use crate::config::Limits;
 
 /// Counts them. What it refuses was not sent.
 pub(crate) struct Limiter {
+    /// All requests at once, whatever they wait for: each may hold a body.
+    requests: Semaphore,
     executions: Arc<Semaphore>,
     waiting: AtomicUsize,
     queue_max: usize,
@@ -26,6 +28,7 @@ pub(crate) struct Permit(
 impl Limiter {
     pub(crate) fn new(limits: &Limits) -> Self {
         Self {
+            requests: Semaphore::new(limits.requests_max),
             executions: Arc::new(Semaphore::new(limits.executions_max)),
             waiting: AtomicUsize::new(0),
             queue_max: limits.queue_max,
@@ -35,7 +38,14 @@ impl Limiter {
 
     /// Nobody more could even wait: a request that comes now is refused before anything is recorded about it.
     pub(crate) fn is_full(&self) -> bool {
-        self.executions.available_permits() == 0 && self.waiting.load(Ordering::Acquire) >= self.queue_max
+        self.requests.available_permits() == 0
+            || self.executions.available_permits() == 0
+                && self.waiting.load(Ordering::Acquire) >= self.queue_max
+    }
+
+    /// Lets a request in, until it is answered; `None`: it is shed.
+    pub(crate) fn admit(&self) -> Option<SemaphorePermit<'_>> {
+        if self.is_full() { None } else { self.requests.try_acquire().ok() }
     }
 
     pub(crate) async fn enter(&self) -> Result<Permit, Failed> {
@@ -74,7 +84,12 @@ mod tests {
 
     #[tokio::test]
     async fn some_run_some_wait_and_the_rest_is_refused() {
-        let limits = Limits { executions_max: 2, queue_max: 1, queue_timeout: Duration::from_mins(1) };
+        let limits = Limits {
+            requests_max: 9,
+            executions_max: 2,
+            queue_max: 1,
+            queue_timeout: Duration::from_mins(1),
+        };
         let limiter = Limiter::new(&limits);
         let first = limiter.enter().now_or_never().expect("room").expect("room");
         let _second = limiter.enter().now_or_never().expect("room").expect("room");
@@ -89,9 +104,26 @@ mod tests {
         assert!(!limiter.is_full(), "a place in the queue is given back");
     }
 
+    #[test]
+    fn requests_are_let_in_until_there_are_too_many() {
+        let limits =
+            Limits { requests_max: 2, executions_max: 9, queue_max: 9, queue_timeout: Duration::ZERO };
+        let limiter = Limiter::new(&limits);
+        let first = limiter.admit().expect("room");
+        let _second = limiter.admit().expect("room");
+        assert!(limiter.is_full() && limiter.admit().is_none());
+        drop(first);
+        assert!(limiter.admit().is_some());
+    }
+
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_for_ever() {
-        let limits = Limits { executions_max: 1, queue_max: 9, queue_timeout: Duration::from_secs(5) };
+        let limits = Limits {
+            requests_max: 9,
+            executions_max: 1,
+            queue_max: 9,
+            queue_timeout: Duration::from_secs(5),
+        };
         let limiter = Limiter::new(&limits);
         let _first = limiter.enter().await.expect("room");
         assert_eq!(limiter.enter().await.err(), Some(Failed(Failure::QueueFull)));

@@ -2,27 +2,33 @@
 //!
 //! Why not a ready-made pooled client: it cannot say whether a request that failed was sent, and that is what decides between "run it
 //! again" and doubt. A connection here either takes a request or gives it back whole. See docs/decisions/0009-proxy.md.
+//!
+//! **Invariant:** whoever may send has a connection that takes the request now: in HTTP/1 one of its own, in HTTP/2 a stream that
+//! the upstream allows. Nothing waits inside a connection, where no lease would be looked at any more.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+mod one;
+mod two;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use http::Response;
 use http::uri::{Authority, Scheme};
 use hyper::body::Incoming;
-use hyper::client::conn::{TrySendError, http1, http2};
+use hyper::client::conn::TrySendError;
 use oncegate_core::classify::Failure;
-use oncegate_tower::{Failed, RequestBody};
+use oncegate_tower::Failed;
 use tokio::sync::watch;
 
 use super::Outgoing;
-use super::body::silence;
+use super::body::{Patience, silence};
 use super::connect::{Connected, Connector};
 use super::forward;
 use crate::config::{ConfigError, Http, Upstream};
+use crate::public::Progress;
 
-type One = http1::SendRequest<RequestBody<Incoming>>;
-type Two = http2::SendRequest<RequestBody<Incoming>>;
+use one::{Idle, LentOne};
+use two::{Links, Stream};
 
 /// Kept connections.
 pub(super) struct Pool {
@@ -30,20 +36,32 @@ pub(super) struct Pool {
     scheme: Scheme,
     authority: Authority,
     connect_timeout: Duration,
-    /// How long an answer's head may take.
-    timeout: Duration,
-    idle: Arc<Idle>,
-    /// One connection carries all requests in HTTP/2. The lock is held while it is made, so that a burst makes one.
-    two: tokio::sync::Mutex<Option<Two>>,
+    idle: Idle,
+    /// The lock is held while one is made, so that a burst makes one.
+    links: tokio::sync::Mutex<Links>,
     /// What the last connection spoke.
-    speaks_two: std::sync::atomic::AtomicBool,
+    speaks_two: AtomicBool,
 }
 
 /// An answer, and the connection that it comes by.
 pub(super) struct Answered {
     pub(super) response: Response<Incoming>,
-    pub(super) connection: Option<Lent>,
+    pub(super) connection: Lent,
 }
+
+/// A connection that an answer is still coming by.
+pub(super) enum Lent {
+    One(Option<LentOne>),
+    Two(Stream),
+}
+
+/// What a request goes by.
+enum Chosen {
+    One(one::One),
+    Two(Stream),
+}
+
+type Refused = TrySendError<Outgoing>;
 
 impl Pool {
     pub(super) fn new(upstream: &Upstream) -> Result<Self, ConfigError> {
@@ -52,14 +70,9 @@ impl Pool {
             scheme: if upstream.is_tls { Scheme::HTTPS } else { Scheme::HTTP },
             authority: upstream.authority.clone(),
             connect_timeout: upstream.connect_timeout,
-            timeout: upstream.timeout,
-            idle: Arc::new(Idle {
-                kept: Mutex::default(),
-                most: upstream.idle_max,
-                longest: upstream.idle_timeout,
-            }),
-            two: tokio::sync::Mutex::new(None),
-            speaks_two: std::sync::atomic::AtomicBool::new(upstream.http == Http::Two),
+            idle: Idle::new(upstream.idle_max, upstream.idle_timeout),
+            links: tokio::sync::Mutex::default(),
+            speaks_two: AtomicBool::new(upstream.http == Http::Two),
         })
     }
 
@@ -68,42 +81,47 @@ impl Pool {
         &self,
         mut request: Outgoing,
         may_send: impl Fn() -> Result<(), Failed>,
+        patience: Patience,
+        progress: Option<&Progress>,
         abandoned: &watch::Receiver<bool>,
     ) -> Result<Answered, Failed> {
         loop {
             let mut ending = abandoned.clone();
-            let (connection, is_new) = tokio::select! {
+            let (chosen, is_new) = tokio::select! {
                 biased;
                 _ = ending.wait_for(|is| *is) => return Err(Failed(Failure::Unsent)),
-                connection = self.connection() => connection?,
+                chosen = self.choose() => chosen?,
             };
             may_send()?;
-            let silence = silence(self.timeout, ending);
-            let (sent, lent) = match connection {
-                Connected::One(mut one) => {
+            let silence = silent(patience, progress, ending);
+            let (sent, lent) = match chosen {
+                Chosen::One(one) => {
                     forward::into_one(&mut request);
-                    let sent = unless(silence, one.try_send_request(request)).await;
-                    let idle = Arc::clone(&self.idle);
-                    (sent, Some(Lent { one, longest: idle.longest, idle }))
+                    let (sent, one) = unless(silence, one::exchange(one, request)).await.map_err(Failed)?;
+                    (sent, Lent::One(one.map(|one| self.idle.lend(one))))
                 }
-                Connected::Two(mut two) => {
+                Chosen::Two(mut stream) => {
                     forward::into_two(&mut request, &self.scheme, &self.authority);
-                    (unless(silence, two.try_send_request(request)).await, None)
+                    let sent = unless(silence, stream.sender.try_send_request(request)).await;
+                    if sent.is_err() {
+                        // Silence of one request may be the silence of its connection.
+                        self.links.lock().await.forget(&stream);
+                    }
+                    (sent.map_err(Failed)?, Lent::Two(stream))
                 }
             };
             match sent {
-                Ok(Ok(response)) => {
-                    let connection = lent.map(|lent| lent.told(&response));
+                Ok(response) => {
+                    let connection = lent.told(&response);
                     return Ok(Answered { response, connection });
                 }
-                Err(failure) => return Err(Failed(failure)),
-                Ok(Err(mut error)) => match error.take_message() {
+                Err(mut error) => match error.take_message() {
                     // A kept connection that had ended: nothing was sent, so the next one is not a second time.
                     Some(unsent) if !is_new => {
                         request = unsent;
-                        // It may not know yet that it has ended.
-                        if lent.is_none() {
-                            *self.two.lock().await = None;
+                        if let Lent::Two(stream) = &lent {
+                            // It may not know yet that it has ended.
+                            self.links.lock().await.forget(stream);
                         }
                     }
                     Some(_) => return Err(Failed(Failure::Unsent)),
@@ -114,132 +132,93 @@ impl Pool {
     }
 
     /// A kept connection, or a new one; and which it is.
-    async fn connection(&self) -> Result<(Connected, bool), Failed> {
-        use std::sync::atomic::Ordering;
+    async fn choose(&self) -> Result<(Chosen, bool), Failed> {
         if self.speaks_two.load(Ordering::Relaxed) {
-            return self.shared().await;
+            return self.choose_stream().await;
         }
         while let Some(mut one) = self.idle.take() {
             if one.ready().await.is_ok() {
-                return Ok((Connected::One(one), false));
+                return Ok((Chosen::One(one), false));
             }
         }
-        let connected = self.connector.connect().await?;
-        if let Connected::Two(two) = &connected {
-            *self.two.lock().await = Some(two.clone());
-            self.speaks_two.store(true, Ordering::Relaxed);
+        match self.connector.connect().await? {
+            Connected::One(one) => Ok((Chosen::One(one), true)),
+            Connected::Two(sender, allowed) => {
+                let stream = self.links.lock().await.add(sender, allowed);
+                self.speaks_two.store(true, Ordering::Relaxed);
+                Ok((Chosen::Two(stream), true))
+            }
         }
-        Ok((connected, true))
     }
 
-    async fn shared(&self) -> Result<(Connected, bool), Failed> {
+    async fn choose_stream(&self) -> Result<(Chosen, bool), Failed> {
         // Whoever holds it is connecting; if that takes too long, it would take each who waits for it as long again.
-        let waiting = tokio::time::timeout(self.connect_timeout, self.two.lock());
-        let mut shared = waiting.await.map_err(|_| Failed(Failure::ConnectTimeout))?;
-        if let Some(two) = shared.as_ref()
-            && !two.is_closed()
-        {
-            return Ok((Connected::Two(two.clone()), false));
+        let waiting = tokio::time::timeout(self.connect_timeout, self.links.lock());
+        let mut links = waiting.await.map_err(|_| Failed(Failure::ConnectTimeout))?;
+        if let Some(stream) = links.stream() {
+            return Ok((Chosen::Two(stream), false));
         }
-        let connected = self.connector.connect().await?;
-        match &connected {
-            Connected::Two(two) => *shared = Some(two.clone()),
+        match self.connector.connect().await? {
+            Connected::Two(sender, allowed) => Ok((Chosen::Two(links.add(sender, allowed)), true)),
             // The upstream has come back as another server.
-            Connected::One(_) => self.speaks_two.store(false, std::sync::atomic::Ordering::Relaxed),
-        }
-        Ok((connected, true))
-    }
-}
-
-/// Idle connections, the last used first.
-struct Idle {
-    kept: Mutex<VecDeque<Kept>>,
-    most: usize,
-    longest: Duration,
-}
-
-struct Kept {
-    one: One,
-    until: Instant,
-}
-
-impl Idle {
-    fn take(&self) -> Option<One> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        // From the other end, those that are too old.
-        while kept.front().is_some_and(|oldest| oldest.until <= now || oldest.one.is_closed()) {
-            kept.pop_front();
-        }
-        while let Some(Kept { one, until }) = kept.pop_back() {
-            if until > now && one.is_ready() {
-                return Some(one);
+            Connected::One(one) => {
+                self.speaks_two.store(false, Ordering::Relaxed);
+                Ok((Chosen::One(one), true))
             }
         }
-        None
     }
-
-    fn put(&self, one: One, longest: Duration) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.push_back(Kept { one, until: Instant::now() + longest });
-        if kept.len() > self.most {
-            kept.pop_front();
-        }
-    }
-}
-
-/// A connection that an answer is still coming by.
-pub(super) struct Lent {
-    one: One,
-    idle: Arc<Idle>,
-    /// How long it may be idle afterwards.
-    longest: Duration,
 }
 
 impl Lent {
-    /// A server may say how long it keeps an idle connection. One that is closed just as a request leaves by it is a doubt, so
-    /// ours end well before.
-    fn told(mut self, response: &Response<Incoming>) -> Self {
-        let hint = response.headers().get("keep-alive").and_then(|value| {
-            let mut parameters = value.to_str().ok()?.split(',');
-            parameters.find_map(|parameter| parameter.trim().strip_prefix("timeout=")?.parse::<u64>().ok())
-        });
-        if let Some(seconds) = hint {
-            self.longest = self.longest.min(Duration::from_secs(seconds).mul_f64(0.8));
-        }
-        self
+    pub(super) const fn is_two(&self) -> bool {
+        matches!(self, Self::Two(_))
     }
 
     /// The answer has come whole.
     pub(super) fn give_back(self) {
-        let Self { mut one, idle, longest } = self;
-        if one.is_ready() {
-            idle.put(one, longest);
-            return;
+        if let Self::One(Some(one)) = self {
+            one.give_back();
         }
-        // Its task has not come round yet; it will, or the connection ends.
-        tokio::spawn(async move {
-            if one.ready().await.is_ok() {
-                idle.put(one, longest);
-            }
-        });
+    }
+
+    fn told(self, response: &Response<Incoming>) -> Self {
+        match self {
+            Self::One(one) => Self::One(one.map(|one| one.told(response.headers()))),
+            two @ Self::Two(_) => two,
+        }
     }
 }
 
-/// What comes of the work, unless this comes first.
-async fn unless<T>(
-    silence: impl Future<Output = Failure>,
-    work: impl Future<Output = T>,
-) -> Result<T, Failure> {
+/// Ends when neither the client's body nor the upstream's answer has moved for too long.
+async fn silent(
+    patience: Patience,
+    progress: Option<&Progress>,
+    abandoned: watch::Receiver<bool>,
+) -> Failure {
+    let mut seen = progress.map(Progress::last);
+    loop {
+        let until = patience.until();
+        let failure = silence(until, abandoned.clone()).await;
+        let last = progress.map(Progress::last);
+        let is_over = patience.deadline.is_some_and(|deadline| deadline <= until);
+        if failure != Failure::Timeout || last == seen || is_over {
+            return failure;
+        }
+        seen = last;
+    }
+}
+
+/// What comes of it, unless the other ends first.
+async fn unless<T>(ends: impl Future<Output = Failure>, work: impl Future<Output = T>) -> Result<T, Failure> {
     tokio::select! {
         biased;
         done = work => Ok(done),
-        failure = silence => Err(failure),
+        failure = ends => Err(failure),
     }
 }
 
 /// The connection took the request, or some of it.
-fn failure_of<T>(error: &TrySendError<T>) -> Failure {
+fn failure_of(error: &Refused) -> Failure {
     let error = error.error();
     let refused = std::error::Error::source(error)
         .and_then(|source| source.downcast_ref::<h2::Error>())

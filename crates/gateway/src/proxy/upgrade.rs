@@ -24,6 +24,10 @@ pub(super) fn asked_for<B>(request: &mut Request<B>) -> Option<Tunnel> {
         return None;
     }
     let protocol = request.headers().get(UPGRADE)?.clone();
+    // Any other, h2c above all, would be a way round everything that this gateway does.
+    if !protocol.as_bytes().eq_ignore_ascii_case(b"websocket") {
+        return None;
+    }
     let room = request.extensions_mut().remove::<Room>();
     Some(Tunnel { protocol, client: hyper::upgrade::on(request), room })
 }

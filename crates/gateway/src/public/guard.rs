@@ -6,8 +6,20 @@
 use http::{HeaderMap, Method, Request, Version, header};
 use oncegate_core::problem::{Code, Problem};
 
-pub(super) fn check<B>(request: &Request<B>) -> Result<(), Problem> {
-    match wrong_with(request) {
+use crate::config::ScopeRule;
+
+pub(super) fn check<B>(
+    request: &Request<B>,
+    scope: &ScopeRule,
+    base_path_bytes: usize,
+) -> Result<(), Problem> {
+    let asked = request.uri().path_and_query().map_or(0, |asked| asked.as_str().len());
+    if asked + base_path_bytes > ADDRESS_BYTES_MAX {
+        let words =
+            "The address is too long to be passed on. Nothing was forwarded, and nothing was executed.";
+        return Err(Problem::new(Code::RequestMalformed, words).with_status(414));
+    }
+    match wrong_with(request, scope) {
         None => Ok(()),
         Some(what) => {
             let words = format!("{what}. Nothing was forwarded, and nothing was executed.");
@@ -16,12 +28,15 @@ pub(super) fn check<B>(request: &Request<B>) -> Result<(), Problem> {
     }
 }
 
-fn wrong_with<B>(request: &Request<B>) -> Option<&'static str> {
+/// What can be an address at all, of 65,534 bytes.
+const ADDRESS_BYTES_MAX: usize = 65_000;
+
+fn wrong_with<B>(request: &Request<B>, scope: &ScopeRule) -> Option<&'static str> {
     let headers = request.headers();
     if request.method() == Method::CONNECT {
         return Some("CONNECT is for forward proxies, and this gateway has one upstream");
     }
-    wrong_host(request).or_else(|| wrong_framing(headers)).or_else(|| wrong_connection(headers))
+    wrong_host(request).or_else(|| wrong_framing(headers)).or_else(|| wrong_connection(headers, scope))
 }
 
 fn wrong_host<B>(request: &Request<B>) -> Option<&'static str> {
@@ -52,10 +67,17 @@ fn wrong_framing(headers: &HeaderMap) -> Option<&'static str> {
     (!is_plain).then_some("The Transfer-Encoding is not exactly `chunked`")
 }
 
-fn wrong_connection(headers: &HeaderMap) -> Option<&'static str> {
+/// What was compared, or told the caller, must reach the upstream: `Connection` would have it dropped on the way.
+fn wrong_connection(headers: &HeaderMap, scope: &ScopeRule) -> Option<&'static str> {
+    const NEEDED: [&str; 6] =
+        ["idempotency-key", "authorization", "content-type", "content-length", "cookie", "host"];
+    let is_needed = |option: &[u8]| {
+        let names = |name: &str| option.eq_ignore_ascii_case(name.as_bytes());
+        NEEDED.into_iter().any(names) || scope.header().is_some_and(|name| names(name.as_str()))
+    };
     let named = headers.get_all(header::CONNECTION).iter();
-    let names_key = named
-        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
-        .any(|option| option.trim_ascii().eq_ignore_ascii_case(b"idempotency-key"));
-    names_key.then_some("Connection names the Idempotency-Key, so that the next hop would drop it")
+    let mut options = named.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    options.any(|option| is_needed(option.trim_ascii())).then_some(
+        "Connection names a header that the service behind needs, so that the next hop would drop it",
+    )
 }

@@ -1,21 +1,20 @@
 //! `GET /.oncegate/operations/{id}`: a caller's own operation. Another tenant's is as absent as one that never was.
 
 use http::{Method, Request, StatusCode};
-use hyper::body::Incoming;
 use oncegate::AnyStore;
 use oncegate_core::identity::RecordId;
 use oncegate_core::problem::{Code, Problem};
 use oncegate_engine::Engine;
 use oncegate_tower::scope::Tenant;
 
-use super::{Answer, OPERATIONS, own, refusal};
+use super::{Answer, ClientBody, OPERATIONS, own, refusal};
 use crate::config::ScopeRule;
 use crate::record;
 
 pub(super) async fn answer(
     engine: &Engine<AnyStore>,
     scope: &ScopeRule,
-    request: Request<Incoming>,
+    request: Request<ClientBody>,
 ) -> Answer {
     let (head, body) = request.into_parts();
     oncegate_tower::leave(&head.headers, body).await;
