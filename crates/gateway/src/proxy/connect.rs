@@ -83,20 +83,7 @@ where
         two.initial_max_send_streams(0);
         let (sender, connection) = two.handshake(io).await.map_err(|_| Failed(Failure::ConnectFailed))?;
         let (allows, mut allowed) = watch::channel(0);
-        tokio::spawn(async move {
-            let mut connection = std::pin::pin!(connection);
-            let ended = std::future::poll_fn(|cx| {
-                let polled = connection.as_mut().poll(cx);
-                allows.send_if_modified(|now| {
-                    let said = connection.current_max_send_streams();
-                    std::mem::replace(now, said) != said
-                });
-                polled
-            });
-            if let Err(error) = ended.await {
-                tracing::debug!(%error, "a connection to the upstream ended");
-            }
-        });
+        tokio::spawn(drive(connection, allows));
         allowed.wait_for(|allowed| *allowed > 0).await.map_err(|_| Failed(Failure::ConnectFailed))?;
         return Ok(Connected::Two(sender, allowed));
     }
@@ -109,6 +96,32 @@ where
     });
     Ok(Connected::One(sender))
 }
+
+/// Keeps an HTTP/2 connection going, and tells how many streams its upstream allows.
+///
+/// hyper reads what the upstream says about it elsewhere and wakes nobody, so it is looked at now and then: often until it has been
+/// said, which is the upstream's first word, and seldom afterwards.
+async fn drive<T>(
+    connection: http2::Connection<TokioIo<T>, RequestBody<ClientBody>, TokioExecutor>,
+    allows: watch::Sender<usize>,
+) where
+    T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let mut connection = std::pin::pin!(connection);
+    loop {
+        let said = connection.current_max_send_streams();
+        allows.send_if_modified(|now| std::mem::replace(now, said) != said);
+        let pause = if said == 0 { LOOK_OFTEN } else { LOOK_SELDOM };
+        match tokio::time::timeout(pause, &mut connection).await {
+            Err(_) => {}
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => return tracing::debug!(%error, "a connection to the upstream ended"),
+        }
+    }
+}
+
+const LOOK_OFTEN: Duration = Duration::from_millis(1);
+const LOOK_SELDOM: Duration = Duration::from_millis(100);
 
 fn failure_of(error: &io::Error) -> Failure {
     match error.kind() {

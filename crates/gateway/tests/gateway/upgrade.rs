@@ -9,11 +9,11 @@ use crate::upstream::{Act, Upstream};
 use crate::wire;
 
 const SWITCHING: &[u8] =
-    b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: echo\r\nx-more: 1\r\n\r\n";
+    b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\nx-more: 1\r\n\r\n";
 
 fn asking(call: Call) -> Call {
     call.header("connection", "keep-alive, Upgrade")
-        .header("upgrade", "echo")
+        .header("upgrade", "websocket")
         .header("sec-websocket-key", "abc")
 }
 
@@ -38,7 +38,7 @@ async fn bytes_pass_both_ways() {
     let mut client = asking(Call::get("/socket")).open(gateway.address()).await;
     let (status, headers) = client.reply_head().await;
     assert_eq!(status, 101);
-    for (name, value) in [("upgrade", "echo"), ("connection", "upgrade"), ("x-more", "1")] {
+    for (name, value) in [("upgrade", "websocket"), ("connection", "upgrade"), ("x-more", "1")] {
         assert!(headers.contains(&(name.to_owned(), value.into())), "{headers:?}");
     }
     let mut hello = [0; 5];
@@ -52,7 +52,7 @@ async fn bytes_pass_both_ways() {
     drop(client);
     let (headers, rest) = within(upstream).await.unwrap();
     assert_eq!(rest, b"bye");
-    for (name, value) in [("upgrade", "echo"), ("connection", "upgrade"), ("sec-websocket-key", "abc")] {
+    for (name, value) in [("upgrade", "websocket"), ("connection", "upgrade"), ("sec-websocket-key", "abc")] {
         assert!(headers.contains(&(name.to_owned(), value.into())), "{headers:?}");
     }
 }
