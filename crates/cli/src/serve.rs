@@ -167,7 +167,7 @@ const SECONDS: [f64; 14] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0];
 const SIZES: [f64; 8] = [1.0, 2.0, 4.0, 8.0, 16.0, 64.0, 256.0, 512.0];
 
-fn recorder() -> Option<PrometheusHandle> {
+pub(crate) fn recorder() -> Option<PrometheusHandle> {
     let built = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Suffix("seconds".to_owned()), &SECONDS)
         .and_then(|builder| builder.set_buckets_for_metric(Matcher::Suffix("size".to_owned()), &SIZES));
