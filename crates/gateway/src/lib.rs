@@ -6,7 +6,7 @@ mod gateway;
 mod listener;
 mod proxy;
 mod public;
-mod record;
+pub mod record;
 
 pub use config::{
     Admin, Config, ConfigError, Given, HostHeader, Http, Limits, Listen, Rule, ScopeRule, Secret, Store,

@@ -62,7 +62,9 @@ impl Provider {
 
     /// Asks what it knows. `None`: nothing, which does not say that nothing will come.
     pub(super) async fn look_up(&self, reference: &str) -> Option<Charged> {
-        let path = format!("/charges?reference={}", escaped(reference));
+        let query =
+            form_urlencoded::Serializer::new(String::new()).append_pair("reference", reference).finish();
+        let path = format!("/charges?{query}");
         let request = Request::get(path).header("host", &self.address).body(Bytes::new()).ok()?;
         let reply = post::send(&self.address, request, self.patience).await.ok()?;
         let found = reply.json();
@@ -74,17 +76,4 @@ impl Provider {
             _ => None,
         }
     }
-}
-
-fn escaped(text: &str) -> String {
-    let mut escaped = String::new();
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            escaped.push(char::from(byte));
-        } else {
-            use std::fmt::Write as _;
-            let _ = write!(escaped, "%{byte:02X}");
-        }
-    }
-    escaped
 }

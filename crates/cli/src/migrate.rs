@@ -1,0 +1,35 @@
+//! `oncegate migrate`: makes a store's tables, or brings them up to date.
+
+use std::process::ExitCode;
+
+use crate::output;
+use crate::source::Trouble;
+
+/// Create a store's tables, or bring them up to date; `serve` does the same when it starts.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The store: sqlite://FILE, postgres://…, redis://…
+    #[arg(long, env = "ONCEGATE_STORE", value_name = "URL", hide_env_values = true)]
+    store: String,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let done = crate::source::block_on(async {
+        let opened = oncegate::open(&args.store).await.map_err(|error| match error {
+            oncegate::OpenError::Store(_) => Trouble::Failed(error.to_string()),
+            _ => Trouble::Wrong(error.to_string()),
+        })?;
+        for warning in opened.warnings() {
+            eprintln!("warning: {warning}");
+        }
+        Ok(())
+    });
+    match done {
+        Ok(()) => {
+            eprintln!("the store is up to date");
+            ExitCode::SUCCESS
+        }
+        Err(trouble) => output::trouble(&trouble),
+    }
+}
