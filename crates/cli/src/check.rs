@@ -1,11 +1,14 @@
 //! `oncegate check`: what a configuration comes to, before it serves anybody.
 
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use oncegate_gateway::{Config, Rule};
-use serde_json::{Map, Value, json};
+use oncegate_gateway::{Config, Rule, contract, openapi};
+use serde_json::{Value, json};
 
 use crate::serve::Settings;
+use crate::streams::{print, say};
 
 /// Check a configuration, and show each route's effective policy.
 ///
@@ -17,6 +20,12 @@ pub(crate) struct Args {
     /// For programs
     #[arg(long)]
     json: bool,
+    /// Print what clients can rely on, route by route, as Markdown
+    #[arg(long, conflicts_with = "json")]
+    contract: bool,
+    /// Print this OpenAPI 3 document (JSON) with the contract added, and list on stderr what changes something and no route protects
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "contract"])]
+    openapi: Option<PathBuf>,
 }
 
 /// Runs the command.
@@ -24,45 +33,96 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     let config = match Config::load(args.settings.config.as_deref(), &args.settings.given()) {
         Ok(config) => config,
         Err(error) => {
-            eprintln!("error: {error}");
+            say(format_args!("error: {error}"));
             return ExitCode::from(2);
         }
     };
-    if args.json {
-        println!("{:#}", as_json(&config));
-    } else {
-        print(&config);
-    }
     for warning in &config.warnings {
-        eprintln!("warning: {warning}");
+        say(format_args!("warning: {warning}"));
     }
-    ExitCode::SUCCESS
+    if let Some(path) = &args.openapi {
+        return described(&config, path);
+    }
+    let shown = if args.contract {
+        contract(&config)
+    } else if args.json {
+        format!("{:#}\n", as_json(&config))
+    } else {
+        as_text(&config)
+    };
+    print(shown.as_bytes())
+}
+
+/// The document, and what it says about endpoints that nobody protects.
+fn described(config: &Config, path: &Path) -> ExitCode {
+    let refuse = |words: &str| {
+        say(format_args!("error: {}: {words}", path.display()));
+        ExitCode::from(2)
+    };
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) => return refuse(&format!("the file could not be read: {error}")),
+    };
+    let described = match openapi(config, &text) {
+        Ok(described) => described,
+        Err(error) => return refuse(&error.to_string()),
+    };
+    for warning in &described.warnings {
+        say(format_args!("warning: {}: {warning}", path.display()));
+    }
+    for endpoint in &described.unprotected {
+        say(format_args!("unprotected: {endpoint}"));
+    }
+    let is_all = described.unprotected.is_empty() && described.unseen.is_empty();
+    for endpoint in &described.unseen {
+        say(format_args!("not seen: {endpoint}"));
+    }
+    if !is_all {
+        say(format_args!(
+            "a client that retries may execute these twice: give each a [[route]] that protects it, or, where it may be repeated, put \
+             \"x-idempotency\": false into its operation"
+        ));
+    }
+    let printed = print(described.document.as_bytes());
+    if is_all { printed } else { ExitCode::from(1) }
 }
 
 fn rules(config: &Config) -> impl Iterator<Item = &Rule> {
     config.routes.iter().chain(std::iter::once(&config.otherwise))
 }
 
-fn print(config: &Config) {
-    for (number, rule) in rules(config).enumerate() {
-        if number > 0 {
-            println!();
-        }
-        match rule.pattern.as_str() {
-            "*" => println!("everything else"),
-            pattern => println!("{pattern}"),
-        }
+fn as_text(config: &Config) -> String {
+    let mut text = String::new();
+    let scheme = if config.listen.tls.is_some() { "https" } else { "http" };
+    let token = if config.admin.token.is_some() { "with a token" } else { "without a token" };
+    let gateway = [
+        ("listen", format!("{scheme}://{}", config.listen.address)),
+        ("admin", format!("http://{} ({token})", config.admin.address)),
+        ("upstream", config.upstream.shown()),
+        ("store", config.store.shown()),
+    ];
+    text.push_str("gateway\n");
+    for (name, value) in gateway {
+        let _ = writeln!(text, "  {name:<18} {value}");
+    }
+    for rule in rules(config) {
+        let title = if rule.pattern == "*" { "everything else" } else { &rule.pattern };
+        let _ = writeln!(text, "\n{title}");
         for (name, value) in rule.settings() {
-            println!("  {name:<18} {value}");
+            let _ = writeln!(text, "  {name:<18} {value}");
         }
     }
+    text
 }
 
 fn as_json(config: &Config) -> Value {
-    let rules = rules(config).map(|rule| {
-        let settings: Map<String, Value> =
-            rule.settings().into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
-        json!({ "match": rule.pattern, "settings": settings })
-    });
-    json!({ "routes": rules.collect::<Vec<_>>(), "warnings": config.warnings })
+    let rules = rules(config).map(|rule| json!({ "match": rule.pattern, "settings": rule.settings_json() }));
+    json!({
+        "listen": { "address": config.listen.address.to_string(), "tls": config.listen.tls.is_some() },
+        "admin": { "address": config.admin.address.to_string(), "token": config.admin.token.is_some() },
+        "upstream": config.upstream.shown(),
+        "store": config.store.shown(),
+        "routes": rules.collect::<Vec<_>>(),
+        "warnings": config.warnings,
+    })
 }

@@ -15,6 +15,5 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> ExitCode {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut crate::Arguments::command(), "oncegate", &mut script);
-    crate::output::data(&String::from_utf8_lossy(&script));
-    ExitCode::SUCCESS
+    crate::streams::print(&script)
 }

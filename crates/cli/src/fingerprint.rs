@@ -1,7 +1,7 @@
 //! `oncegate fingerprint`: shows what of a request decides whether it is the same, and its fingerprint.
 
 use std::borrow::Cow;
-use std::io::{self, Read, Write};
+use std::io::{self, Read as _};
 use std::process::ExitCode;
 
 use clap::ValueEnum;
@@ -9,6 +9,8 @@ use oncegate_core::fingerprint::{
     self, Canonical, Content, Fields, Fingerprint, FingerprintError, Mode, Pointer,
 };
 use serde_json::json;
+
+use crate::streams::{print, say};
 
 /// Show the canonical form and the fingerprint of a request whose body is on stdin.
 ///
@@ -60,7 +62,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     };
     let mut body = Vec::new();
     if let Err(error) = io::stdin().read_to_end(&mut body) {
-        eprintln!("error: cannot read the body from stdin: {error}");
+        say(format_args!("error: cannot read the body from stdin: {error}"));
         return ExitCode::FAILURE;
     }
     let content = Content {
@@ -136,19 +138,6 @@ fn advice(error: &FingerprintError) -> &'static str {
 
 /// Says what is wrong with the input.
 fn refuse(problem: &str, advice: &str) -> ExitCode {
-    eprintln!("error: {problem}\nhelp: {advice}");
+    say(format_args!("error: {problem}\nhelp: {advice}"));
     ExitCode::from(2)
-}
-
-fn print(data: &[u8]) -> ExitCode {
-    let mut stdout = io::stdout().lock();
-    match stdout.write_all(data).and_then(|()| stdout.flush()) {
-        Ok(()) => ExitCode::SUCCESS,
-        // `oncegate fingerprint | head -1`: the reader has what it wanted.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: cannot write to stdout: {error}");
-            ExitCode::FAILURE
-        }
-    }
 }

@@ -10,8 +10,9 @@ use oncegate_core::scope::{Address, Operation, Scope};
 use oncegate_gateway::record::Bodies;
 use serde_json::Value;
 
-use crate::output::{self, data};
+use crate::output;
 use crate::source::{Asked, Source, Trouble, Where};
+use crate::streams::{print, say};
 
 /// List records, or show the story of one.
 #[derive(clap::Args)]
@@ -88,12 +89,12 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         }
     });
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(trouble) => output::trouble(&trouble),
     }
 }
 
-async fn list(args: &List) -> Result<(), Trouble> {
+async fn list(args: &List) -> Result<ExitCode, Trouble> {
     let source = args.source.open().await?;
     let asked = Asked {
         state: args.state,
@@ -106,23 +107,23 @@ async fn list(args: &List) -> Result<(), Trouble> {
     };
     let page = source.list(&asked).await?;
     if args.json {
-        data(&format!("{page:#}\n"));
-        return Ok(());
+        return Ok(print(format!("{page:#}\n").as_bytes()));
     }
     let rows = page["records"].as_array().map(Vec::as_slice).unwrap_or_default();
     if rows.is_empty() {
-        eprintln!("no record fits");
-        return Ok(());
+        say(format_args!("no record fits"));
+        return Ok(ExitCode::SUCCESS);
     }
     let rows: Vec<Vec<String>> = rows.iter().map(row).collect();
-    data(&output::table(&["ID", "STATE", "KEY", "OPERATION", "ANSWER", "CREATED", "SCOPE"], &rows));
+    let table = output::table(&["ID", "STATE", "KEY", "OPERATION", "ANSWER", "CREATED", "SCOPE"], &rows);
+    let code = print(table.as_bytes());
     if let Some(unreadable) = page["unreadable"].as_u64().filter(|count| *count > 0) {
-        eprintln!("{unreadable} more cannot be read: damaged, or of a newer release");
+        say(format_args!("{unreadable} more cannot be read: damaged, or of a newer release"));
     }
     if let Some(next) = page["next"].as_str() {
-        eprintln!("there are more: --after {next}");
+        say(format_args!("there are more: --after {next}"));
     }
-    Ok(())
+    Ok(code)
 }
 
 fn row(record: &Value) -> Vec<String> {
@@ -144,7 +145,7 @@ fn row(record: &Value) -> Vec<String> {
     ]
 }
 
-async fn show(args: &Show) -> Result<(), Trouble> {
+async fn show(args: &Show) -> Result<ExitCode, Trouble> {
     let source = args.source.open().await?;
     let id = match args.record.parse::<RecordId>() {
         Ok(id) => id,
@@ -152,12 +153,8 @@ async fn show(args: &Show) -> Result<(), Trouble> {
     };
     let bodies = if args.body { Bodies::Shown } else { Bodies::Counted };
     let record = source.show(id, bodies).await?;
-    if args.json {
-        data(&format!("{record:#}\n"));
-    } else {
-        data(&story(&record));
-    }
-    Ok(())
+    let shown = if args.json { format!("{record:#}\n") } else { story(&record) };
+    Ok(print(shown.as_bytes()))
 }
 
 async fn by_key(source: &Source, args: &Show) -> Result<RecordId, Trouble> {

@@ -13,6 +13,7 @@ mod output;
 mod serve;
 mod source;
 mod stats;
+mod streams;
 
 use std::process::ExitCode;
 

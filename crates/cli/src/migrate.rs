@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use crate::output;
 use crate::source::Trouble;
+use crate::streams::say;
 
 /// Create a store's tables, or bring them up to date; `serve` does the same when it starts.
 #[derive(clap::Args)]
@@ -21,13 +22,13 @@ pub(crate) fn run(args: &Args) -> ExitCode {
             _ => Trouble::Wrong(error.to_string()),
         })?;
         for warning in opened.warnings() {
-            eprintln!("warning: {warning}");
+            say(format_args!("warning: {warning}"));
         }
         Ok(())
     });
     match done {
         Ok(()) => {
-            eprintln!("the store is up to date");
+            say(format_args!("the store is up to date"));
             ExitCode::SUCCESS
         }
         Err(trouble) => output::trouble(&trouble),

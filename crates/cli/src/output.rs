@@ -1,19 +1,14 @@
-//! Tables for people, colours only on a terminal, and a reader that may go away.
+//! Tables for people, and colours only on a terminal.
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 
 use crate::source::Trouble;
-
-/// Writes data. A reader that went away (`| head`) is no reason to fail.
-pub(crate) fn data(text: &str) {
-    let mut out = io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-}
+use crate::streams::say;
 
 /// Ends a command that met trouble.
 pub(crate) fn trouble(trouble: &Trouble) -> ExitCode {
-    eprintln!("error: {trouble}");
+    say(format_args!("error: {trouble}"));
     ExitCode::from(match trouble {
         Trouble::Failed(_) => 1,
         Trouble::Wrong(_) => 2,

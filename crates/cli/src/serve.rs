@@ -30,7 +30,7 @@ pub(crate) struct Args {
 #[derive(clap::Args)]
 pub(crate) struct Settings {
     /// The API behind, such as http://127.0.0.1:3000
-    #[arg(long, env = "ONCEGATE_UPSTREAM", value_name = "URL")]
+    #[arg(long, env = "ONCEGATE_UPSTREAM", value_name = "URL", hide_env_values = true)]
     upstream: Option<String>,
     /// Where clients come [default: 127.0.0.1:8080]
     #[arg(long, env = "ONCEGATE_LISTEN", value_name = "ADDRESS")]

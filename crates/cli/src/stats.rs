@@ -2,8 +2,9 @@
 
 use std::process::ExitCode;
 
-use crate::output::{self, data};
+use crate::output;
 use crate::source::{Trouble, Where};
+use crate::streams::print;
 
 /// Show how many records are in each state.
 #[derive(clap::Args)]
@@ -28,21 +29,19 @@ const STATES: [(&str, &str); 7] = [
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> ExitCode {
     match crate::source::block_on(show(args)) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(trouble) => output::trouble(&trouble),
     }
 }
 
-async fn show(args: &Args) -> Result<(), Trouble> {
+async fn show(args: &Args) -> Result<ExitCode, Trouble> {
     let counts = args.source.open().await?.counts().await?;
     if args.json {
-        data(&format!("{counts:#}\n"));
-        return Ok(());
+        return Ok(print(format!("{counts:#}\n").as_bytes()));
     }
     let rows = STATES.map(|(state, meaning)| {
         let count = counts[state].as_u64().unwrap_or_default();
         vec![state.to_owned(), count.to_string(), meaning.to_owned()]
     });
-    data(&output::table(&["STATE", "RECORDS", "WHICH ARE"], &rows));
-    Ok(())
+    Ok(print(output::table(&["STATE", "RECORDS", "WHICH ARE"], &rows).as_bytes()))
 }

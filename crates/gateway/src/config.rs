@@ -19,8 +19,10 @@ use oncegate_tower::Routes;
 pub use error::ConfigError;
 pub use file::{HostHeader, Http};
 pub use rules::Rule;
+pub(crate) use scope::From;
 pub use scope::ScopeRule;
 pub use word::Secret;
+pub(crate) use word::{Size, Words};
 
 use file::File;
 

@@ -2,8 +2,10 @@
 
 mod admin;
 mod config;
+mod contract;
 mod gateway;
 mod listener;
+mod openapi;
 mod proxy;
 mod public;
 pub mod record;
@@ -12,4 +14,6 @@ pub use config::{
     Admin, Config, ConfigError, Given, HostHeader, Http, Limits, Listen, Rule, ScopeRule, Secret, Store,
     Upstream,
 };
+pub use contract::contract;
 pub use gateway::{Gateway, Reloaded, StartError};
+pub use openapi::{Described, OpenApiError, openapi};

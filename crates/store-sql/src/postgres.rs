@@ -98,9 +98,9 @@ impl PostgresOptions {
         let failed = |failure: Failure| failure.during("open", Effect::None);
         let settings = Arc::new(self.settings);
         if self.is_existing {
-            migrate::check(&settings).await?
+            migrate::check(&settings).await?;
         } else {
-            migrate::run(&settings).await?
+            migrate::run(&settings).await?;
         }
         let reads = Link::new(Arc::clone(&settings), SETUP_READ);
         let session = reads.session().await.map_err(failed)?;

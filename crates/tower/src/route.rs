@@ -75,8 +75,9 @@ impl Routes {
         Ok(self)
     }
 
-    /// The route of a request; `None`: it passes untouched.
-    pub(crate) fn of(&self, method: &Method, path: &str) -> Option<&Route> {
+    /// The route of a request, by its method and its path as the client sent it; `None`: it passes untouched.
+    #[must_use]
+    pub fn of(&self, method: &Method, path: &str) -> Option<&Route> {
         if let Some(paths) = self.by_method.get(method)
             && let Ok(found) = paths.at(path)
         {

@@ -7,14 +7,23 @@ use std::time::Duration;
 
 use http::Uri;
 use oncegate_core::policy::Profile;
+use oncegate_core::record::AfterRetention;
 use toml::Spanned;
 
 use super::error::ConfigError;
 use super::file::{Anonymous, File, HostHeader, Http, ScopeFrom};
 use super::rules::{self, Rule};
 use super::scope::{From, ScopeRule};
-use super::word::{Secret, Size};
+use super::show::{shown, without_secrets};
+use super::word::{Count, Secret, Size};
 use super::{Admin, Config, Given, Limits, Listen, Store, Upstream};
+
+/// Where a value comes from that is not in the file.
+const UPSTREAM: &str = "--upstream (ONCEGATE_UPSTREAM)";
+const LISTEN: &str = "--listen (ONCEGATE_LISTEN)";
+const ADMIN: &str = "--admin (ONCEGATE_ADMIN)";
+const STORE: &str = "--store (ONCEGATE_STORE)";
+const PROFILE: &str = "--profile (ONCEGATE_PROFILE)";
 
 /// What is being checked.
 pub(super) struct Source<'a> {
@@ -38,13 +47,13 @@ impl Source<'_> {
 
 pub(super) fn check(file: &File, given: &Given, source: &Source<'_>) -> Result<Config, ConfigError> {
     let profile = given.profile.as_deref().map(str::parse::<Profile>).transpose();
-    let profile = profile.map_err(|error| ConfigError::of("--profile", error.to_string()))?;
+    let profile = profile.map_err(|error| ConfigError::of(PROFILE, error.to_string()))?;
     let otherwise = rules::otherwise(&file.defaults, profile, source)?;
     let mut routes: Vec<Rule> = Vec::with_capacity(file.route.len());
     let mut layer = oncegate_tower::Routes::none();
     for typed in &file.route {
         let rule = rules::route(typed, &otherwise, source)?;
-        let span = typed.pattern.as_ref().map_or(0..0, Spanned::span);
+        let span = typed.get_ref().pattern.as_ref().map_or(typed.span(), Spanned::span);
         // Twice the same, or two that could both match: said at the second.
         layer = layer
             .route(&rule.pattern, rule.named())
@@ -55,7 +64,7 @@ pub(super) fn check(file: &File, given: &Given, source: &Source<'_>) -> Result<C
         listen: listen(file, given, source)?,
         admin: admin(file, given, source)?,
         upstream: upstream(file, given, source)?,
-        store: store(file, given),
+        store: store(file, given, source)?,
         scope: scope(file, source)?,
         limits: limits(file, source)?,
         drain: file.shutdown.drain.map_or(Duration::from_secs(30), |span| span.0),
@@ -70,7 +79,7 @@ pub(super) fn check(file: &File, given: &Given, source: &Source<'_>) -> Result<C
 fn listen(file: &File, given: &Given, source: &Source<'_>) -> Result<Listen, ConfigError> {
     let typed = &file.listen;
     let address =
-        address(("--listen", given.listen.as_deref()), typed.address.as_ref(), "127.0.0.1:8080", source)?;
+        address((LISTEN, given.listen.as_deref()), typed.address.as_ref(), "127.0.0.1:8080", source)?;
     let tls = match (&typed.tls_certificate, &typed.tls_key) {
         (Some(certificate), Some(key)) => {
             Some((source.file(certificate.get_ref()), source.file(key.get_ref())))
@@ -99,8 +108,7 @@ fn listen(file: &File, given: &Given, source: &Source<'_>) -> Result<Listen, Con
 
 fn admin(file: &File, given: &Given, source: &Source<'_>) -> Result<Admin, ConfigError> {
     let typed = &file.admin;
-    let address =
-        address(("--admin", given.admin.as_deref()), typed.address.as_ref(), "127.0.0.1:9090", source)?;
+    let address = address((ADMIN, given.admin.as_deref()), typed.address.as_ref(), "127.0.0.1:9090", source)?;
     let token = match (&given.admin_token, &typed.token, &typed.token_file) {
         (Some(token), ..) => Some((token.clone(), 0..0)),
         (None, Some(_), Some(file)) => {
@@ -133,7 +141,7 @@ fn admin(file: &File, given: &Given, source: &Source<'_>) -> Result<Admin, Confi
         );
         return Err(match (&given.admin, &typed.address) {
             (None, Some(typed)) => source.error(&typed.span(), message),
-            _ => ConfigError::of("--admin", message),
+            _ => ConfigError::of(ADMIN, message),
         });
     }
     Ok(Admin { address, token: token.map(|(token, _)| token) })
@@ -143,7 +151,7 @@ fn upstream(file: &File, given: &Given, source: &Source<'_>) -> Result<Upstream,
     let typed = &file.upstream;
     let wrong = |message: String| match (&given.upstream, &typed.url) {
         (None, Some(url)) => source.error(&url.span(), message),
-        _ => ConfigError::of("--upstream", message),
+        _ => ConfigError::of(UPSTREAM, message),
     };
     let Some(url) = given.upstream.as_deref().or(typed.url.as_ref().map(|url| url.get_ref().as_str())) else {
         return Err(ConfigError::of(
@@ -152,21 +160,25 @@ fn upstream(file: &File, given: &Given, source: &Source<'_>) -> Result<Upstream,
         ));
     };
     let expected = "expected the like of http://127.0.0.1:3000 or https://api.internal/v1";
+    // A password does not belong there, but may be there.
+    let safe = without_secrets(url);
     let uri: Uri =
-        url.parse().map_err(|error| wrong(format!("{url:?} is not a URL ({error}); {expected}")))?;
+        url.parse().map_err(|error| wrong(format!("{safe:?} is not a URL ({error}); {expected}")))?;
     let is_tls = match uri.scheme_str() {
         Some("http") => false,
         Some("https") => true,
-        _ => return Err(wrong(format!("{url:?} is neither http:// nor https://; {expected}"))),
+        _ => return Err(wrong(format!("{safe:?} is neither http:// nor https://; {expected}"))),
     };
     let Some(authority) = uri.authority().filter(|authority| !authority.host().is_empty()) else {
-        return Err(wrong(format!("{url:?} has no host; {expected}")));
+        return Err(wrong(format!("{safe:?} has no host; {expected}")));
     };
     if authority.as_str().contains('@') {
         return Err(wrong("a user in the upstream's URL is not sent anywhere; drop it".to_owned()));
     }
     if uri.query().is_some() {
-        return Err(wrong(format!("{url:?} has a query, which would be put into every request; drop it")));
+        return Err(wrong(
+            "a query in the upstream's URL would be put into every request; drop it".to_owned(),
+        ));
     }
     let span_of = |span: &Option<Spanned<super::word::Span>>, default: Duration| match span {
         Some(span) if span.get_ref().0.is_zero() => {
@@ -183,20 +195,42 @@ fn upstream(file: &File, given: &Given, source: &Source<'_>) -> Result<Upstream,
         timeout: span_of(&typed.timeout, Duration::from_mins(1))?,
         http: typed.http.map_or(Http::Auto, |word| word.0),
         host: typed.host.map_or(HostHeader::Upstream, |word| word.0),
-        idle_max: typed.idle_max.unwrap_or(256),
+        idle_max: typed.idle_max.map_or(256, |max| max.0),
         idle_timeout: typed.idle_timeout.map_or(Duration::from_secs(4), |span| span.0),
         tls_ca: typed.tls_ca.as_ref().map(|path| source.file(path.get_ref())),
     })
 }
 
-fn store(file: &File, given: &Given) -> Store {
+fn store(file: &File, given: &Given, source: &Source<'_>) -> Result<Store, ConfigError> {
     let typed = &file.store;
     let url = given.store.clone().or_else(|| typed.url.as_ref().map(|url| url.get_ref().clone()));
-    Store {
-        url: url.unwrap_or_else(|| Secret::new("sqlite://oncegate.db")),
+    let url = url.unwrap_or_else(|| Secret::new("sqlite://oncegate.db"));
+    // Only what kind of store it is: whether it is there is seen when it is opened.
+    let is_known = match url.expose().split_once(':') {
+        Some(("memory", rest)) => matches!(rest, "" | "//"),
+        Some(("sqlite", rest)) => {
+            rest.strip_prefix("//").is_some_and(|path| !path.is_empty() && !path.contains(['?', '#']))
+        }
+        Some(("postgres" | "postgresql" | "redis" | "rediss", rest)) => rest.starts_with("//"),
+        _ => false,
+    };
+    if !is_known {
+        let message = "is not the URL of a store; expected memory:, sqlite://FILE, postgres://… or redis://…";
+        return Err(match (&given.store, &typed.url) {
+            (None, Some(url)) => source.error(&url.span(), message),
+            _ => ConfigError::of(STORE, message),
+        });
+    }
+    if let Some(shared) = &typed.shared_cache
+        && !["redis://", "rediss://"].iter().any(|scheme| shared.get_ref().expose().starts_with(scheme))
+    {
+        return Err(source.error(&shared.span(), "is not the URL of a Redis; expected redis://HOST/"));
+    }
+    Ok(Store {
+        url,
         cache_bytes: typed.cache_bytes.unwrap_or(Size(64 << 20)).0,
         shared_cache: typed.shared_cache.as_ref().map(|url| url.get_ref().clone()),
-    }
+    })
 }
 
 fn scope(file: &File, source: &Source<'_>) -> Result<ScopeRule, ConfigError> {
@@ -235,13 +269,13 @@ fn limits(file: &File, source: &Source<'_>) -> Result<Limits, ConfigError> {
     let typed = &file.limits;
     Ok(Limits {
         executions_max: positive(typed.executions_max.as_ref(), 1024, source)?,
-        queue_max: typed.queue_max.as_ref().map_or(1024, |max| *max.get_ref()),
+        queue_max: typed.queue_max.as_ref().map_or(1024, |max| max.get_ref().0),
         queue_timeout: typed.queue_timeout.map_or(Duration::from_secs(5), |span| span.0),
     })
 }
 
 fn positive(
-    given: Option<&Spanned<usize>>,
+    given: Option<&Spanned<Count>>,
     default: usize,
     source: &Source<'_>,
 ) -> Result<usize, ConfigError> {
@@ -249,7 +283,7 @@ fn positive(
     const MOST: usize = 1 << 24;
     match given {
         None => Ok(default),
-        Some(number) if (1..=MOST).contains(number.get_ref()) => Ok(*number.get_ref()),
+        Some(number) if (1..=MOST).contains(&number.get_ref().0) => Ok(number.get_ref().0),
         Some(number) => Err(source.error(&number.span(), format!("expected a number from 1 to {MOST}"))),
     }
 }
@@ -294,16 +328,19 @@ fn warnings(config: &Config) -> Vec<String> {
     for rule in std::iter::once(&config.otherwise).chain(&config.routes).filter(|rule| !rule.is_off()) {
         let policy = &rule.policy;
         let window = rule.client_retry.saturating_add(rule.reconcile_window());
-        let shown = |span| humantime::format_duration(span).to_string();
+        let late = match policy.after_retention {
+            AfterRetention::Fresh => "runs its request again",
+            AfterRetention::Gone { .. } => "is refused, and does not learn what became of its request",
+        };
         if policy.retention < Duration::from_hours(1) {
             warnings.push(format!(
-                "{}: retention {} is under an hour: a client that comes back later runs its request again",
+                "{}: retention {} is under an hour: a client that comes back later {late}",
                 rule.pattern,
                 shown(policy.retention)
             ));
         } else if policy.retention < window {
             warnings.push(format!(
-                "{}: retention {} is shorter than clients retry ({}) and outcomes are asked about ({}): a late retry runs again",
+                "{}: retention {} is shorter than clients retry ({}) and outcomes are asked about ({}): one that comes back later {late}",
                 rule.pattern,
                 shown(policy.retention),
                 shown(rule.client_retry),

@@ -1,4 +1,6 @@
 //! A configuration that cannot be used: where, what, and what was expected.
+//!
+//! **Invariant:** no secret of the file is shown, though the line is. Whoever sees the error may be a CI log's reader.
 
 use std::error::Error;
 use std::fmt;
@@ -68,8 +70,56 @@ impl Place {
         let column = before.get(line_start..).unwrap_or_default().chars().count() + 1;
         let spanned = text.get(start..span.end.min(text.len())).unwrap_or_default();
         let width = spanned.lines().next().unwrap_or_default().chars().count().max(1);
-        Self { line: before.matches('\n').count() + 1, column, width, text: line_text.to_owned() }
+        let line = before.matches('\n').count() + 1;
+        match masked(text, line_start, line_text) {
+            None => Self { line, column, width, text: line_text.to_owned() },
+            // What is hidden is not measured either.
+            Some(masked) => {
+                let chars = masked.chars().count();
+                Self {
+                    line,
+                    column,
+                    width: width.min((chars + 1).saturating_sub(column)).max(1),
+                    text: masked,
+                }
+            }
+        }
     }
+}
+
+/// Keys whose values are secrets, or may hold one.
+const SECRETS: [&str; 3] = ["token", "url", "shared_cache"];
+
+/// The line without what may be a secret in it, if there may be one. A file with a mistake in it cannot be asked what is a value, so
+/// that everything after such a key is hidden, also on the lines below it that name no key of their own.
+fn masked(text: &str, line_start: usize, line: &str) -> Option<String> {
+    if let Some(value) = secret_of(line) {
+        let (key, hidden) = line.split_at(value);
+        return (!hidden.trim().is_empty()).then(|| format!("{key} …"));
+    }
+    let begins = |line: &str| line.contains('=') || line.trim_start().starts_with(['[', '#']);
+    if begins(line) {
+        return None;
+    }
+    let above = text.get(..line_start).unwrap_or_default().lines().rev().find(|line| begins(line))?;
+    secret_of(above).map(|_| "…".to_owned())
+}
+
+/// Where the value of the line's first secret begins.
+fn secret_of(line: &str) -> Option<usize> {
+    let is_of_a_name = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-');
+    let mut found: Option<usize> = None;
+    for key in SECRETS {
+        for (start, _) in line.match_indices(key) {
+            let (before, after) = (&line[..start], &line[start + key.len()..]);
+            let value = after.trim_start_matches(['"', '\'']).trim_start();
+            if !before.ends_with(is_of_a_name) && value.starts_with('=') {
+                let value = line.len() - value.len() + 1;
+                found = Some(found.map_or(value, |first| first.min(value)));
+            }
+        }
+    }
+    found
 }
 
 impl fmt::Display for ConfigError {

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use toml::Spanned;
 
-use super::word::{Secret, Size, Span, Word, Words};
+use super::word::{Count, Secret, Size, Span, Word, Words};
 
 /// The whole file.
 #[derive(Debug, Default, Deserialize)]
@@ -28,7 +28,7 @@ pub(crate) struct File {
     pub(crate) limits: Limits,
     pub(crate) shutdown: Shutdown,
     pub(crate) defaults: Rules,
-    pub(crate) route: Vec<Rules>,
+    pub(crate) route: Vec<Spanned<Rules>>,
 }
 
 /// `[listen]`
@@ -40,7 +40,7 @@ pub(crate) struct Listen {
     pub(crate) tls_key: Option<Spanned<PathBuf>>,
     pub(crate) header_bytes_max: Option<Spanned<Size>>,
     pub(crate) header_timeout: Option<Span>,
-    pub(crate) connections_max: Option<Spanned<usize>>,
+    pub(crate) connections_max: Option<Spanned<Count>>,
 }
 
 /// `[admin]`
@@ -61,7 +61,7 @@ pub(crate) struct Upstream {
     pub(crate) timeout: Option<Spanned<Span>>,
     pub(crate) http: Option<Word<Http>>,
     pub(crate) host: Option<Word<HostHeader>>,
-    pub(crate) idle_max: Option<usize>,
+    pub(crate) idle_max: Option<Count>,
     pub(crate) idle_timeout: Option<Span>,
     pub(crate) tls_ca: Option<Spanned<PathBuf>>,
 }
@@ -158,8 +158,8 @@ impl<'de> Deserialize<'de> for Peer {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Limits {
-    pub(crate) executions_max: Option<Spanned<usize>>,
-    pub(crate) queue_max: Option<Spanned<usize>>,
+    pub(crate) executions_max: Option<Spanned<Count>>,
+    pub(crate) queue_max: Option<Spanned<Count>>,
     pub(crate) queue_timeout: Option<Span>,
 }
 
@@ -181,19 +181,19 @@ pub(crate) struct Rules {
     pub(crate) key_required: Option<bool>,
     pub(crate) key_empty: Option<Word<EmptyKey>>,
     pub(crate) key_syntax: Option<Word<KeySyntax>>,
-    pub(crate) key_chars_min: Option<Spanned<usize>>,
-    pub(crate) key_chars_max: Option<Spanned<usize>>,
+    pub(crate) key_chars_min: Option<Spanned<Count>>,
+    pub(crate) key_chars_max: Option<Spanned<Count>>,
     pub(crate) key_form: Option<Spanned<String>>,
     pub(crate) forward_key: Option<Word<ForwardKey>>,
     pub(crate) scope: Option<Word<ScopeWidth>>,
     pub(crate) fingerprint: Option<Fingerprint>,
     pub(crate) mismatch: Option<Word<Mismatch>>,
-    pub(crate) in_progress: Option<Word<WhileInProgress>>,
-    pub(crate) after_doubt: Option<Word<AfterDoubt>>,
+    pub(crate) in_progress: Option<Spanned<Word<WhileInProgress>>>,
+    pub(crate) after_doubt: Option<Spanned<Word<AfterDoubt>>>,
     pub(crate) stored: Option<Word<StoredStatuses>>,
     pub(crate) server_error: Option<Word<OnServerError>>,
     pub(crate) unavailable: Option<Word<OnUnavailable>>,
-    pub(crate) crash: Option<Word<CrashPolicy>>,
+    pub(crate) crash: Option<Spanned<Word<CrashPolicy>>>,
     pub(crate) lease: Option<Spanned<Span>>,
     pub(crate) attempt_deadline: Option<Spanned<Span>>,
     pub(crate) retention: Option<Spanned<Span>>,

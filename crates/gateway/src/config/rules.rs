@@ -1,9 +1,10 @@
 //! A profile, and what is otherwise than it says: one policy.
 
+use std::ops::Range;
 use std::time::Duration;
 
-use oncegate_core::policy::{KeyForm, KeyPattern, Policy, Profile};
-use oncegate_core::record::{AfterRetention, GoneStatus};
+use oncegate_core::policy::{AfterDoubt, KeyForm, KeyPattern, Policy, Profile, WhileInProgress};
+use oncegate_core::record::{AfterRetention, CrashPolicy, GoneStatus};
 use oncegate_tower::{Named, Routes};
 use toml::Spanned;
 
@@ -29,6 +30,16 @@ impl Rule {
         Named::new(self.profile.name(), self.policy.clone())
     }
 
+    /// What a route of the layer does, as a rule.
+    pub(crate) fn of(route: &oncegate_engine::Route) -> Self {
+        Self {
+            pattern: route.operation().to_string(),
+            profile: route.profile().parse().unwrap_or(Profile::Ietf),
+            policy: route.policy().clone(),
+            client_retry: CLIENT_RETRY,
+        }
+    }
+
     /// Whether it protects anything.
     #[must_use]
     pub fn is_off(&self) -> bool {
@@ -43,6 +54,11 @@ const TOMBSTONE: Duration = Duration::from_hours(720);
 
 /// Methods that may be protected.
 const METHODS: [&str; 4] = ["POST", "PATCH", "PUT", "DELETE"];
+
+/// Methods that change nothing, by RFC 9110; CONNECT is never forwarded.
+const SAFE: [&str; 5] = ["GET", "HEAD", "OPTIONS", "TRACE", "CONNECT"];
+
+const OFF_WITH_MORE: &str = "the profile \"off\" lets requests pass untouched, so no other setting has an effect; drop them, or choose another profile";
 
 /// The rule for what no route matches.
 pub(super) fn otherwise(
@@ -63,6 +79,10 @@ pub(super) fn otherwise(
         policy: profile.policy(),
         client_retry: rules.client_retry.map_or(CLIENT_RETRY, |span| span.0),
     };
+    if given == Some(Profile::Off) {
+        // The command line switches it off, whatever the file has chosen for when it is on.
+        return Ok(rule);
+    }
     if let Some(methods) = &rules.methods {
         if profile == Profile::Off {
             return Err(source.error(
@@ -73,19 +93,31 @@ pub(super) fn otherwise(
         rule.policy.methods = methods_of(methods, source)?;
     }
     overlay(&mut rule.policy, rules, source)?;
+    if rule.is_off() && rule.policy != profile.policy() {
+        return Err(at_profile(rules, source, OFF_WITH_MORE));
+    }
     // The same refusals as the layer's, but at the place in the file.
-    Routes::none().otherwise(rule.named()).map_err(|error| at_profile(rules, source, &error.to_string()))?;
+    Routes::none().otherwise(rule.named()).map_err(|error| match not_yet(rules) {
+        Some(span) => source.error(&span, error.to_string()),
+        None => at_profile(rules, source, &error.to_string()),
+    })?;
     Ok(rule)
 }
 
 /// The rule of one route. `defaults` gives it its profile, if it names none, and then its other settings too.
-pub(super) fn route(rules: &Rules, defaults: &Rule, source: &Source<'_>) -> Result<Rule, ConfigError> {
+pub(super) fn route(
+    typed: &Spanned<Rules>,
+    defaults: &Rule,
+    source: &Source<'_>,
+) -> Result<Rule, ConfigError> {
+    let rules = typed.get_ref();
     let Some(pattern) = &rules.pattern else {
-        let span = rules.profile.as_ref().map_or(0..0, Spanned::span);
-        return Err(
-            source.error(&span, "a [[route]] needs `match`, such as match = \"POST /payments/{id}/refunds\"")
-        );
+        return Err(source.error(
+            &typed.span(),
+            "a [[route]] needs `match`, such as match = \"POST /payments/{id}/refunds\"",
+        ));
     };
+    let method = pattern.get_ref().split(' ').next().unwrap_or_default();
     if let Some(methods) = &rules.methods {
         return Err(source
             .error(&methods.span(), "a route's method is in its `match`; `methods` belongs to [defaults]"));
@@ -109,12 +141,30 @@ pub(super) fn route(rules: &Rules, defaults: &Rule, source: &Source<'_>) -> Resu
     let before = rule.policy.clone();
     overlay(&mut rule.policy, rules, source)?;
     if rule.is_off() && rule.policy != before {
-        return Err(source.error(&pattern.span(), "the profile \"off\" lets requests pass untouched, so no other setting has an effect; drop them, or choose another profile"));
+        return Err(source.error(&pattern.span(), OFF_WITH_MORE));
+    }
+    if !rule.is_off() && SAFE.contains(&method) {
+        let words = format!("a {method} changes nothing, so there is nothing to protect; drop the route");
+        return Err(source.error(&pattern.span(), words));
     }
     Routes::none()
         .route(&rule.pattern, rule.named())
-        .map_err(|error| source.error(&pattern.span(), error.to_string()))?;
+        .map_err(|error| source.error(&not_yet(rules).unwrap_or(pattern.span()), error.to_string()))?;
     Ok(rule)
+}
+
+/// Where a choice is made that the layer does not offer yet.
+fn not_yet(rules: &Rules) -> Option<Range<usize>> {
+    let resume = rules.crash.as_ref().filter(|crash| crash.get_ref().0 == CrashPolicy::Resume);
+    let accept = rules.in_progress.as_ref().filter(|choice| choice.get_ref().0 == WhileInProgress::Accept);
+    let doubt = rules.after_doubt.as_ref().filter(|choice| choice.get_ref().0 == AfterDoubt::Accept);
+    let profile =
+        rules.profile.as_ref().filter(|name| matches!(name.get_ref().0, Profile::Accepted | Profile::Resume));
+    resume
+        .map(Spanned::span)
+        .or_else(|| accept.map(Spanned::span))
+        .or_else(|| doubt.map(Spanned::span))
+        .or_else(|| profile.map(Spanned::span))
 }
 
 fn at_profile(rules: &Rules, source: &Source<'_>, message: &str) -> ConfigError {
@@ -158,12 +208,9 @@ fn overlay(policy: &mut Policy, rules: &Rules, source: &Source<'_>) -> Result<()
         policy.scope => rules.scope,
         policy.fingerprint => rules.fingerprint,
         policy.mismatch => rules.mismatch,
-        policy.in_progress => rules.in_progress,
-        policy.after_doubt => rules.after_doubt,
         policy.stored => rules.stored,
         policy.server_error => rules.server_error,
         policy.unavailable => rules.unavailable,
-        policy.crash => rules.crash,
         policy.retention_from => rules.retention_from,
         policy.wait_limit => rules.wait_limit,
         policy.patience => rules.patience,
@@ -171,6 +218,15 @@ fn overlay(policy: &mut Policy, rules: &Rules, source: &Source<'_>) -> Result<()
         policy.answer_bytes_max => rules.answer_bytes_max,
         policy.retry_in_progress => rules.retry_in_progress,
         policy.retry_unknown => rules.retry_unknown,
+    }
+    if let Some(given) = &rules.in_progress {
+        policy.in_progress = given.get_ref().0;
+    }
+    if let Some(given) = &rules.after_doubt {
+        policy.after_doubt = given.get_ref().0;
+    }
+    if let Some(given) = &rules.crash {
+        policy.crash = given.get_ref().0;
     }
     policy.key.required = rules.key_required.unwrap_or(policy.key.required);
     policy.keeps_cookies = rules.keep_cookies.unwrap_or(policy.keeps_cookies);
@@ -211,6 +267,12 @@ fn overlay(policy: &mut Policy, rules: &Rules, source: &Source<'_>) -> Result<()
             })?),
         };
     }
+    if policy.key.form == KeyForm::Uuid && !(policy.key.chars_min..=policy.key.chars_max).contains(&36) {
+        let span =
+            [&rules.key_chars_max, &rules.key_chars_min].into_iter().flatten().next().map(Spanned::span);
+        let span = span.or(rules.key_form.as_ref().map(Spanned::span)).unwrap_or(0..0);
+        return Err(source.error(&span, "no UUID is so long: it has 36 characters"));
+    }
     after_retention(policy, rules, source)
 }
 
@@ -220,10 +282,10 @@ fn key_lengths(policy: &mut Policy, rules: &Rules, source: &Source<'_>) -> Resul
         [(&mut policy.key.chars_min, &rules.key_chars_min), (&mut policy.key.chars_max, &rules.key_chars_max)]
     {
         if let Some(given) = given {
-            if !(1..=LONGEST).contains(given.get_ref()) {
+            if !(1..=LONGEST).contains(&given.get_ref().0) {
                 return Err(source.error(&given.span(), format!("expected a number from 1 to {LONGEST}")));
             }
-            *place = *given.get_ref();
+            *place = given.get_ref().0;
         }
     }
     if policy.key.chars_min > policy.key.chars_max {
@@ -245,6 +307,11 @@ fn after_retention(policy: &mut Policy, rules: &Rules, source: &Source<'_>) -> R
         AfterRetention::Fresh => TOMBSTONE,
     };
     let tombstone = rules.tombstone.as_ref().map_or(kept, |span| span.get_ref().0);
+    if let Some(span) = &rules.tombstone
+        && tombstone.is_zero()
+    {
+        return Err(source.error(&span.span(), "must be longer than nothing"));
+    }
     if let Some(after) = &rules.after_retention {
         policy.after_retention = match after.get_ref().0 {
             After::Fresh => AfterRetention::Fresh,

@@ -9,6 +9,7 @@ use oncegate_core::record::{AfterRetention, Execution};
 use super::file::After;
 use super::rules::Rule;
 use super::word::{Size, Words as _};
+use super::{Store, Upstream};
 
 impl Rule {
     /// How long an unknown outcome is asked about before it is parked, at most: the sum of all pauses.
@@ -24,12 +25,18 @@ impl Rule {
         all
     }
 
+    /// Each setting, by the name that it has in the file, for programs.
+    #[must_use]
+    pub fn settings_json(&self) -> serde_json::Map<String, serde_json::Value> {
+        let settings = self.settings().into_iter();
+        settings.map(|(name, value)| (name.to_owned(), json_of(&value))).collect()
+    }
+
     /// Each setting, by the name that it has in the file, and its value as it would be written there.
     #[must_use]
     pub fn settings(&self) -> Vec<(&'static str, String)> {
         let policy = &self.policy;
-        let quoted = |word: &str| format!("\"{word}\"");
-        let span = |span: Duration| quoted(&humantime::format_duration(span).to_string());
+        let span = |span: Duration| quoted(&shown(span));
         let size = |bytes: u64| quoted(&Size(bytes).to_string());
         let number_or_word = |word: &str| {
             if word.parse::<u16>().is_ok() { word.to_owned() } else { quoted(word) }
@@ -91,6 +98,79 @@ impl Rule {
     }
 }
 
+impl Store {
+    /// The store, as far as it may be seen: no user, no password, no options.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        without_secrets(self.url.expose())
+    }
+}
+
+impl Upstream {
+    /// As it would be written.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        let scheme = if self.is_tls { "https" } else { "http" };
+        format!("{scheme}://{}{}", self.authority, self.base_path)
+    }
+}
+
+/// A URL without its user, password and options. A password may hold anything, also an `@`, a `/` or a `?`: what could be part of one is
+/// not shown.
+pub(super) fn without_secrets(url: &str) -> String {
+    let (scheme, rest) = match url.find("://") {
+        Some(end) => url.split_at(end + 3),
+        None => ("", url),
+    };
+    let (place, options) = match rest.find(['?', '#']) {
+        Some(start) => (&rest[..start], Some(&rest[start + 1..])),
+        None => (rest, None),
+    };
+    let (user, host) = match place.rsplit_once('@') {
+        Some((_, host)) => ("…@", host),
+        None => ("", place),
+    };
+    match options {
+        None => format!("{scheme}{user}{host}"),
+        Some(options) if options.contains('@') => format!("{scheme}…"),
+        Some(_) => format!("{scheme}{user}{host}?…"),
+    }
+}
+
+/// A span of time as it is usually written: `2d`, not `2days`; `40d`, not a month and some hours.
+pub(super) fn shown(span: Duration) -> String {
+    const DAY_S: u64 = 86_400;
+    let seconds = span.as_secs();
+    if span.subsec_nanos() == 0 && seconds >= DAY_S && seconds.is_multiple_of(DAY_S) {
+        return format!("{}d", seconds / DAY_S);
+    }
+    humantime::format_duration(span).to_string()
+}
+
+/// The same value in JSON.
+fn json_of(value: &str) -> serde_json::Value {
+    #[derive(serde::Deserialize)]
+    struct Line {
+        value: serde_json::Value,
+    }
+    match toml::from_str::<Line>(&format!("value = {value}")) {
+        Ok(line) => line.value,
+        Err(_) => value.into(),
+    }
+}
+
+/// A text as TOML has it: without escapes where that is possible.
+fn quoted(text: &str) -> String {
+    if !text.contains(['"', '\\']) && !text.contains(char::is_control) {
+        return format!("\"{text}\"");
+    }
+    if !text.contains('\'') && !text.contains(char::is_control) {
+        return format!("'{text}'");
+    }
+    // JSON's escapes are TOML's.
+    serde_json::Value::from(text).to_string()
+}
+
 fn key_form(form: &KeyForm) -> String {
     match form {
         KeyForm::Any => "any".to_owned(),
@@ -101,7 +181,7 @@ fn key_form(form: &KeyForm) -> String {
 
 fn fingerprint(mode: &Mode) -> String {
     let list = |pointers: &[oncegate_core::fingerprint::Pointer]| {
-        let quoted: Vec<_> = pointers.iter().map(|pointer| format!("\"{pointer}\"")).collect();
+        let quoted: Vec<_> = pointers.iter().map(|pointer| quoted(&pointer.to_string())).collect();
         quoted.join(", ")
     };
     match mode {

@@ -132,6 +132,30 @@ impl fmt::Display for Size {
     }
 }
 
+/// How many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Count(pub(crate) usize);
+
+impl<'de> Deserialize<'de> for Count {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(CountVisitor)
+    }
+}
+
+struct CountVisitor;
+
+impl Visitor<'_> for CountVisitor {
+    type Value = Count;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a whole number from 0")
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Count, E> {
+        usize::try_from(number).map(Count).map_err(|_| E::invalid_value(Unexpected::Signed(number), &self))
+    }
+}
+
 /// Something that is not to be seen in logs.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Box<str>);
@@ -151,7 +175,34 @@ impl Secret {
 
 impl<'de> Deserialize<'de> for Secret {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer).map(Self::new)
+        deserializer.deserialize_any(SecretVisitor)
+    }
+}
+
+/// What is not a text may be a secret all the same: it is not repeated in the error.
+struct SecretVisitor;
+
+impl Visitor<'_> for SecretVisitor {
+    type Value = Secret;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text in quotes")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Secret, E> {
+        Ok(Secret::new(text))
+    }
+
+    fn visit_bool<E: Error>(self, _: bool) -> Result<Secret, E> {
+        Err(E::invalid_type(Unexpected::Other("something else"), &self))
+    }
+
+    fn visit_i64<E: Error>(self, _: i64) -> Result<Secret, E> {
+        Err(E::invalid_type(Unexpected::Other("a number"), &self))
+    }
+
+    fn visit_f64<E: Error>(self, _: f64) -> Result<Secret, E> {
+        Err(E::invalid_type(Unexpected::Other("a number"), &self))
     }
 }
 

@@ -1,0 +1,106 @@
+//! `reference.toml` is the documentation: it is read, what it calls defaults are the defaults, and no key is missing.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use oncegate_gateway::Config;
+
+use crate::parse;
+
+const REFERENCE: &str = include_str!("../../reference.toml");
+
+/// Without its routes, which are examples.
+fn defaults() -> &'static str {
+    REFERENCE.split("\n[[route]]").next().unwrap()
+}
+
+/// The only warning is the one that its `[scope]` explains.
+#[test]
+fn it_can_be_used_as_it_stands() {
+    let config = Config::parse(None, REFERENCE, &oncegate_gateway::Given::default()).unwrap();
+    assert_eq!(config.routes.len(), 3);
+    assert!(config.layer_routes().is_ok());
+    assert_eq!(config.warnings.len(), 1, "{:?}", config.warnings);
+    assert!(config.warnings[0].starts_with("scope.from = \"authorization\""));
+}
+
+#[test]
+fn what_it_calls_defaults_are_the_defaults() {
+    let (said, real) = (parse(defaults()).unwrap(), parse("").unwrap());
+    assert_eq!(said.otherwise, real.otherwise);
+    assert_eq!(said.otherwise.settings(), real.otherwise.settings());
+    assert_eq!(said.listen, real.listen);
+    assert_eq!(said.admin, real.admin);
+    assert_eq!(said.upstream, real.upstream);
+    assert_eq!(said.store, real.store);
+    assert_eq!(said.scope, real.scope);
+    assert_eq!(said.limits, real.limits);
+    assert_eq!(said.drain, real.drain);
+    // In a comment, because it goes with another choice than the default.
+    assert!(REFERENCE.contains("# tombstone = \"30d\""));
+    let gone = parse("[defaults]\nafter_retention = 410").unwrap();
+    assert!(gone.otherwise.settings().contains(&("tombstone", "\"30d\"".to_owned())));
+}
+
+/// Every setting that `check` shows can be copied into a file, and means the same there.
+#[test]
+fn what_is_shown_can_be_written() {
+    let profiles = ["ietf", "ietf-strict", "stripe", "payments", "lenient"];
+    let forms = ["'\\d+'", "'a\"b'", "\"a'b\\\\d\"", "\"uuid\"", "\"any\""];
+    for (profile, form) in profiles.into_iter().zip(forms) {
+        let more = format!(
+            "key_form = {form}\nfingerprint = {{ only = ['/a\"b', '/c'] }}\nhorizon = \"40d\"\npatience = \"1500ms\""
+        );
+        let shown = parse(&format!("[defaults]\nprofile = \"{profile}\"\n{more}")).unwrap().otherwise;
+        let lines: Vec<_> =
+            shown.settings().iter().map(|(name, value)| format!("{name} = {value}")).collect();
+        let text = lines.join(
+            "
+",
+        );
+        let again = parse(&format!("[defaults]\n{text}")).expect(&text).otherwise;
+        assert_eq!(shown, again, "{text}");
+        assert_eq!(shown.policy.horizon, Some(Duration::from_hours(960)));
+    }
+}
+
+/// serde itself says which keys there are: a new one that nobody has documented fails here.
+#[test]
+fn every_key_is_documented() {
+    for section in keys_of("") {
+        match section.as_str() {
+            "route" | "defaults" => {}
+            section => check(section, &keys_of(&format!("[{section}]\n")), &part(section)),
+        }
+    }
+    let rules = keys_of("[defaults]\n");
+    assert_eq!(rules, keys_of("[[route]]\n"));
+    let routes = REFERENCE.split_once("\n[[route]]").unwrap().1;
+    check("defaults", &rules, &format!("{}\n{routes}", part("defaults")));
+}
+
+/// The keys that a section has.
+fn keys_of(section: &str) -> BTreeSet<String> {
+    let error = parse(&format!("{section}no_such_key = 1\n")).unwrap_err().to_string();
+    let line = error.lines().next().unwrap();
+    let (_, expected) = line.split_once("unknown field `no_such_key`, expected ").expect(line);
+    let keys: BTreeSet<String> = expected.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+    assert!(!keys.is_empty(), "{line}");
+    keys
+}
+
+fn part(section: &str) -> String {
+    let (_, rest) = REFERENCE.split_once(&format!("\n[{section}]\n")).expect(section);
+    rest.split("\n[").next().unwrap().to_owned()
+}
+
+/// A line of its own, `key = value`, or the same in a comment.
+fn check(section: &str, keys: &BTreeSet<String>, text: &str) {
+    let documented: BTreeSet<String> = text
+        .lines()
+        .map(|line| line.trim_start_matches(['#', ' ']))
+        .filter_map(|line| Some(line.split_once(" = ")?.0.to_owned()))
+        .collect();
+    let missing: Vec<_> = keys.difference(&documented).collect();
+    assert!(missing.is_empty(), "[{section}]: not in reference.toml: {missing:?}");
+}

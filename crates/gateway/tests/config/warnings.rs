@@ -1,0 +1,75 @@
+//! What is allowed and hardly meant.
+
+use crate::parse;
+
+/// Takes the tenant from a header, so that only what is asked about is warned of.
+fn check(text: &str, expected: &[&str]) {
+    let scope = "[scope]\nfrom = \"header\"\nheader = \"x-tenant\"\ntrusted_peers = [\"10.0.0.0/8\"]\n";
+    assert_eq!(parse(&format!("{scope}{text}")).unwrap().warnings, expected, "{text}");
+}
+
+#[test]
+fn retention_that_ends_too_soon() {
+    check("", &[]);
+    check(
+        "[defaults]\nretention = \"60m\"\nclient_retry = \"0s\"",
+        &[
+            "*: retention 1h is shorter than clients retry (0s) and outcomes are asked about (1h 15m 15s): one that comes back later runs its request again",
+        ],
+    );
+    check(
+        "[defaults]\nretention = \"59m 59s\"",
+        &["*: retention 59m 59s is under an hour: a client that comes back later runs its request again"],
+    );
+    // An hour of retries and 75 minutes and 15 seconds of questions.
+    check("[defaults]\nretention = \"2h 15m 15s\"", &[]);
+    check(
+        "[defaults]\nretention = \"2h 15m 14s\"",
+        &[
+            "*: retention 2h 15m 14s is shorter than clients retry (1h) and outcomes are asked about (1h 15m 15s): one that comes back later runs its request again",
+        ],
+    );
+    check(
+        "[defaults]\nclient_retry = \"23h\"\n[[route]]\nmatch = \"POST /x\"\nretention = \"3d\"\n[[route]]\nmatch = \"POST /y\"\nprofile = \"payments\"",
+        &[
+            "*: retention 1d is shorter than clients retry (23h) and outcomes are asked about (1h 15m 15s): one that comes back later runs its request again",
+        ],
+    );
+    check(
+        "[defaults]\nprofile = \"off\"\n[[route]]\nmatch = \"POST /x\"\nprofile = \"ietf\"\nretention = \"1m\"",
+        &["POST /x: retention 1m is under an hour: a client that comes back later runs its request again"],
+    );
+}
+
+/// Under 410 it is not run again; but the client is left without its answer.
+#[test]
+fn retention_that_ends_in_a_refusal() {
+    check(
+        "[defaults]\nretention = \"30m\"\nafter_retention = 410",
+        &[
+            "*: retention 30m is under an hour: a client that comes back later is refused, and does not learn what became of its request",
+        ],
+    );
+}
+
+#[test]
+fn nothing_protected_and_deadlines_that_come_first() {
+    check(
+        "[defaults]\nprofile = \"off\"",
+        &["nothing is protected: the profile is \"off\" and no route says otherwise"],
+    );
+    check(
+        "[upstream]\ntimeout = \"20m\"\n[[route]]\nmatch = \"POST /x\"\nattempt_deadline = \"30m\"",
+        &[
+            "*: an attempt's deadline (15m) comes before the upstream's timeout (20m): the lease ends while the request runs",
+        ],
+    );
+}
+
+#[test]
+fn whose_key_it_is() {
+    let warnings = parse("[scope]\nanonymous = \"share\"").unwrap().warnings;
+    assert_eq!(warnings.len(), 2);
+    assert!(warnings[0].starts_with("scope.from = \"authorization\""));
+    assert!(warnings[1].starts_with("scope.anonymous = \"share\""));
+}
