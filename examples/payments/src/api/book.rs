@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use rusqlite::{OptionalExtension as _, Row, params};
+use rusqlite::{OptionalExtension as _, Row, Transaction, params};
 use serde::Serialize;
 
 use super::input::Money;
@@ -58,15 +58,29 @@ impl Book {
     }
 
     pub(super) async fn add(&self, payment: Payment) -> rusqlite::Result<()> {
+        self.0.with(move |book| insert(book, &payment)).await
+    }
+
+    /// The same of a refund, if so much of the payment is left; else says how much is. What was, or may have been, refunded is not.
+    ///
+    /// One transaction: of two refunds at once, under two keys, the second sees the first.
+    pub(super) async fn add_refund(
+        &self,
+        refund: Payment,
+        paid: &Payment,
+    ) -> rusqlite::Result<Result<(), i64>> {
+        let (paid, amount) = (paid.id.clone(), paid.amount);
         self.0
             .with(move |book| {
-                let Payment { id, kind, of, reference, idempotency_key, amount, currency, status, charge } =
-                    payment;
-                book.execute(
-                    "INSERT INTO payment VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-                    params![id, kind, of, reference, idempotency_key, amount, currency, status, charge],
+                let refunded: i64 = book.query_row(
+                    "SELECT coalesce(sum(amount), 0) FROM payment WHERE of = ?1 AND status NOT IN ('declined', 'failed')",
+                    [paid],
+                    |row| row.get(0),
                 )?;
-                Ok(())
+                if refund.amount > amount - refunded {
+                    return Ok(Err(amount - refunded));
+                }
+                insert(book, &refund).map(Ok)
             })
             .await
     }
@@ -122,21 +136,15 @@ impl Book {
             })
             .await
     }
+}
 
-    /// What is left of a payment to be refunded: what was, or may have been, refunded is not.
-    pub(super) async fn left_of(&self, payment: &Payment) -> rusqlite::Result<i64> {
-        let (id, amount) = (payment.id.clone(), payment.amount);
-        self.0
-            .with(move |book| {
-                let refunded: i64 = book.query_row(
-                    "SELECT coalesce(sum(amount), 0) FROM payment WHERE of = ?1 AND status NOT IN ('declined', 'failed')",
-                    [id],
-                    |row| row.get(0),
-                )?;
-                Ok(amount - refunded)
-            })
-            .await
-    }
+fn insert(book: &Transaction<'_>, payment: &Payment) -> rusqlite::Result<()> {
+    let Payment { id, kind, of, reference, idempotency_key, amount, currency, status, charge } = payment;
+    book.execute(
+        "INSERT INTO payment VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+        params![id, kind, of, reference, idempotency_key, amount, currency, status, charge],
+    )?;
+    Ok(())
 }
 
 fn payment(row: &Row<'_>) -> rusqlite::Result<Payment> {

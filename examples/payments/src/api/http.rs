@@ -48,7 +48,8 @@ async fn pay(State(api): Shared, headers: HeaderMap, body: Bytes) -> Result<Resp
         status: "created".to_owned(),
         charge: None,
     };
-    execute(&api, payment, &headers).await
+    api.book.add(payment.clone()).await?;
+    charge(&api, payment, &headers).await
 }
 
 /// `POST /payments/{id}/refunds`
@@ -66,8 +67,7 @@ async fn refund(
             paid.status
         )));
     }
-    let left = api.book.left_of(&paid).await?;
-    let money = match input::refund(&body, &paid.money(), left) {
+    let money = match input::refund(&body, &paid.money()) {
         Ok(money) => money,
         Err(words) => return Ok(wrong(&words)),
     };
@@ -82,12 +82,14 @@ async fn refund(
         status: "created".to_owned(),
         charge: None,
     };
-    execute(&api, refund, &headers).await
+    if let Err(left) = api.book.add_refund(refund.clone(), &paid).await? {
+        return Ok(wrong(&format!("only {left} of the payment is left to be refunded")));
+    }
+    charge(&api, refund, &headers).await
 }
 
-/// Writes it down, has it charged, writes down what became of it, and says so.
-async fn execute(api: &Api, mut payment: Payment, headers: &HeaderMap) -> Result<Response, Failed> {
-    api.book.add(payment.clone()).await?;
+/// Has charged what is written down, writes down what became of it, and says so.
+async fn charge(api: &Api, mut payment: Payment, headers: &HeaderMap) -> Result<Response, Failed> {
     let charged = api.provider.charge(&payment, headers.get("x-fault")).await;
     let (status, is) = match &charged {
         Charged::Succeeded { .. } => (StatusCode::CREATED, "succeeded"),

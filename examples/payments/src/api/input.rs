@@ -31,14 +31,11 @@ pub(super) fn payment(body: &[u8]) -> Result<Money, String> {
     Ok(Money { amount: asked.amount, currency })
 }
 
-/// Reads a refund of a payment of which `left` is left.
-pub(super) fn refund(body: &[u8], paid: &Money, left: i64) -> Result<Money, String> {
+/// Reads a refund of a payment.
+pub(super) fn refund(body: &[u8], paid: &Money) -> Result<Money, String> {
     let asked = parse(body)?;
     if asked.currency.as_ref().is_some_and(|currency| *currency != paid.currency) {
         return Err(format!("the payment was in {}", paid.currency));
-    }
-    if asked.amount > left {
-        return Err(format!("only {left} of the payment is left to be refunded"));
     }
     Ok(Money { amount: asked.amount, currency: paid.currency.clone() })
 }
@@ -72,8 +69,8 @@ mod tests {
             let error = payment(body.as_bytes()).unwrap_err();
             assert!(error.contains(words), "{body}: {error}");
         }
-        assert!(refund(br#"{"amount": 100}"#, &paid, 100).is_ok());
-        assert!(refund(br#"{"amount": 101}"#, &paid, 100).is_err());
-        assert!(refund(br#"{"amount": 1, "currency": "USD"}"#, &paid, 100).is_err());
+        assert!(refund(br#"{"amount": 100}"#, &paid).is_ok());
+        assert!(refund(br#"{"amount": 0}"#, &paid).is_err());
+        assert!(refund(br#"{"amount": 1, "currency": "USD"}"#, &paid).is_err());
     }
 }
