@@ -8,9 +8,11 @@ mod webhook;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+use tokio::sync::watch;
 
 use crate::serve::Serving;
 
@@ -34,7 +36,26 @@ pub struct Options {
     /// Where it tells what became of a charge, and the secret that it signs with.
     pub webhook: Option<(String, Secret)>,
     /// How late "slow" and "late" are.
-    pub delay: Duration,
+    pub late: Late,
+}
+
+/// How late something is.
+#[derive(Clone, Debug)]
+pub enum Late {
+    /// By so much.
+    By(Duration),
+    /// Until this says so: a test that tells the time itself has none to wait for.
+    Until(watch::Receiver<bool>),
+}
+
+impl Late {
+    async fn pass(&self) {
+        match self {
+            Self::By(span) => tokio::time::sleep(*span).await,
+            // Whoever could say so being gone, it is late enough.
+            Self::Until(time) => drop(time.clone().wait_for(|is_over| *is_over).await),
+        }
+    }
 }
 
 /// What the handlers see.
@@ -44,7 +65,9 @@ struct Provider {
     faults: Mutex<Faults>,
     dice: Mutex<fastrand::Rng>,
     webhooks: Option<Webhooks>,
-    delay: Duration,
+    late: Late,
+    /// Orders that were taken and are not in the ledger yet.
+    coming: AtomicU64,
 }
 
 /// Starts a provider.
@@ -55,8 +78,13 @@ pub async fn start(options: Options) -> io::Result<Serving> {
         is_idempotent: AtomicBool::new(options.is_idempotent),
         faults: Mutex::new(options.faults),
         dice: Mutex::new(fastrand::Rng::new()),
-        webhooks: options.webhook.map(|(address, secret)| Webhooks { address, secret, delay: options.delay }),
-        delay: options.delay,
+        webhooks: options.webhook.map(|(address, secret)| Webhooks {
+            address,
+            secret,
+            late: options.late.clone(),
+        }),
+        late: options.late,
+        coming: AtomicU64::new(0),
     };
     Serving::start(options.listen, http::routes(Arc::new(provider))).await
 }

@@ -10,13 +10,13 @@ use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 /// Put into a response's extensions: its connection is closed, and it is not sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NoAnswer;
 
-/// A server that is running; it ends when this is dropped.
+/// A server that is running. It ends when this is dropped, and its connections with it: whoever waits gets no answer.
 #[derive(Debug)]
 pub struct Serving {
     address: SocketAddr,
@@ -28,11 +28,14 @@ impl Serving {
         let listener = TcpListener::bind(listen).await?;
         let address = listener.local_addr()?;
         let accepting = tokio::spawn(async move {
+            // Dropped with this task.
+            let mut connections = JoinSet::new();
             loop {
+                while connections.try_join_next().is_some() {}
                 // An error of one client's connection is not ours.
                 let Ok((stream, _)) = listener.accept().await else { continue };
                 let routes = routes.clone();
-                tokio::spawn(async move {
+                connections.spawn(async move {
                     let routes = TowerToHyperService::new(routes);
                     let service = hyper::service::service_fn(move |request| {
                         let answer = hyper::service::Service::call(&routes, request);
@@ -49,6 +52,12 @@ impl Serving {
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Ends it, as a crash would; when this returns its port is free.
+    pub async fn stop(mut self) {
+        self.accepting.abort();
+        let _ended = (&mut self.accepting).await;
     }
 
     /// Until the process ends.

@@ -60,7 +60,7 @@ async fn play(part: Part) -> Result<(), Error> {
                 is_idempotent: true,
                 faults: provider::Faults::default(),
                 webhook: None,
-                delay: SLOW,
+                late: provider::Late::By(SLOW),
             };
             let serving = provider::start(options).await?;
             println!("{}", serving.address());

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use example_payments::provider::{self, Faults, Options, Secret};
+use example_payments::provider::{self, Faults, Late, Options, Secret};
 
 /// A payment provider that counts every charge, and misbehaves on demand.
 #[derive(Parser)]
@@ -58,7 +58,7 @@ async fn run(arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
         is_idempotent: !arguments.no_idempotency,
         faults,
         webhook: arguments.webhook.zip(secret),
-        delay: Duration::from_millis(arguments.delay_ms),
+        late: Late::By(Duration::from_millis(arguments.delay_ms)),
     })
     .await?;
     println!("the provider listens on http://{}", serving.address());

@@ -40,19 +40,25 @@ async fn charge(State(provider): Shared, headers: HeaderMap, Json(order): Json<O
     match fault {
         Some(Fault::ResetBeforeCharge) => return no_answer(),
         Some(Fault::ErrorBeforeCharge) => return StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-        Some(Fault::LateCharge) => {
-            tokio::spawn(async move {
-                tokio::time::sleep(provider.delay).await;
-                drop(book(&provider, order, "succeeded", key, &faults).await);
-            });
-            return no_answer();
-        }
-        Some(Fault::Slow) => tokio::time::sleep(provider.delay).await,
         _ => {}
     }
     let status = if fault == Some(Fault::Decline) { "declined" } else { "succeeded" };
-    let booked = match book(&provider, order, status, key, &faults).await {
-        Ok(booked) => booked,
+    provider.coming.fetch_add(1, Ordering::AcqRel);
+    // A task of its own: a provider does not stop because its merchant has hung up.
+    let booking = tokio::spawn(async move {
+        if matches!(fault, Some(Fault::Slow | Fault::LateCharge)) {
+            provider.late.pass().await;
+        }
+        let booked = book(&provider, order, status, key, &faults).await;
+        provider.coming.fetch_sub(1, Ordering::AcqRel);
+        booked
+    });
+    if fault == Some(Fault::LateCharge) {
+        return no_answer();
+    }
+    let booked = match booking.await {
+        Ok(Ok(booked)) => booked,
+        Ok(Err(error)) => return (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
         Err(error) => return (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     };
     match fault {
@@ -109,7 +115,11 @@ async fn one(State(provider): Shared, Path(id): Path<String>) -> Result<Response
 
 /// `GET /ledger`
 async fn ledger(State(provider): Shared) -> Result<Json<Value>, Failed> {
-    Ok(Json(provider.ledger.verdict().await?))
+    // Asked first: what is booked meanwhile is in the verdict.
+    let coming = provider.coming.load(Ordering::Acquire);
+    let mut verdict = provider.ledger.verdict().await?;
+    verdict["still_to_come"] = coming.into();
+    Ok(Json(verdict))
 }
 
 /// `PUT /faults`

@@ -10,6 +10,7 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use http::{HeaderMap, Request};
 use sha2::Sha256;
 
+use super::Late;
 use super::fault::Fault;
 use super::ledger::Charge;
 use crate::post;
@@ -27,6 +28,13 @@ impl Secret {
             return Err(WrongSignature("a secret has at least 16 bytes"));
         }
         Ok(Self(bytes))
+    }
+
+    /// The `webhook-signature` of an event that is sent at `timestamp`, seconds since 1970.
+    #[must_use]
+    pub fn sign(&self, id: &str, timestamp: u64, payload: &[u8]) -> Option<String> {
+        let mac = self.mac(id, timestamp, payload)?;
+        Some(format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes())))
     }
 
     fn mac(&self, id: &str, timestamp: u64, payload: &[u8]) -> Option<Hmac<Sha256>> {
@@ -99,7 +107,7 @@ pub(super) struct Webhooks {
     /// Host, port and path.
     pub(super) address: String,
     pub(super) secret: Secret,
-    pub(super) delay: Duration,
+    pub(super) late: Late,
 }
 
 /// How often one is tried.
@@ -111,13 +119,15 @@ impl Webhooks {
         if faults.contains(&Fault::WebhookLost) {
             return;
         }
-        let pause = if faults.contains(&Fault::WebhookLate) { self.delay } else { Duration::ZERO };
+        let late = faults.contains(&Fault::WebhookLate).then(|| self.late.clone());
         let times = if faults.contains(&Fault::WebhookTwice) { 2 } else { 1 };
         let payload = serde_json::json!({ "type": format!("charge.{}", charge.status), "data": charge });
         let (address, secret) = (self.address.clone(), self.secret.clone());
         let (id, payload) = (format!("evt_{}", charge.id), payload.to_string());
         tokio::spawn(async move {
-            tokio::time::sleep(pause).await;
+            if let Some(late) = late {
+                late.pass().await;
+            }
             for _ in 0..times {
                 deliver(&address, &secret, &id, &payload).await;
             }
@@ -130,14 +140,13 @@ async fn deliver(address: &str, secret: &Secret, id: &str, payload: &str) {
     let mut pause = Duration::from_millis(100);
     for _ in 0..TRIES {
         let timestamp = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let Some(mac) = secret.mac(id, timestamp, payload.as_bytes()) else { return };
-        let signature = STANDARD.encode(mac.finalize().into_bytes());
+        let Some(signature) = secret.sign(id, timestamp, payload.as_bytes()) else { return };
         let request = Request::post(if path.is_empty() { "/" } else { path })
             .header("host", host)
             .header("content-type", "application/json")
             .header("webhook-id", id)
             .header("webhook-timestamp", timestamp)
-            .header("webhook-signature", format!("v1,{signature}"))
+            .header("webhook-signature", signature)
             .body(Bytes::from(payload.to_owned()));
         let Ok(request) = request else { return };
         match post::send(host, request, Duration::from_secs(5)).await {
@@ -157,9 +166,8 @@ mod tests {
     fn the_published_example_is_signed_as_published() {
         let secret = Secret::parse("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
         let payload = br#"{"test": 2432232314}"#;
-        let mac = secret.mac("msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, payload).unwrap();
-        let signature = STANDARD.encode(mac.finalize().into_bytes());
-        assert_eq!(signature, "g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
+        let signature = secret.sign("msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, payload).unwrap();
+        assert_eq!(signature, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
     }
 
     #[test]
