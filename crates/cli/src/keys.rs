@@ -96,6 +96,12 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 
 async fn list(args: &List) -> Result<ExitCode, Trouble> {
     let source = args.source.open().await?;
+    if let Some(after) = args.after.as_deref().filter(|after| after.parse::<i64>().is_err()) {
+        let words = format!(
+            "{after:?} is not where a list ended: take the number after --after that `keys list` has printed"
+        );
+        return Err(Trouble::Wrong(words));
+    }
     let asked = Asked {
         state: args.state,
         parked: args.parked.then_some(true),
@@ -152,7 +158,13 @@ async fn show(args: &Show) -> Result<ExitCode, Trouble> {
         Err(_) => by_key(&source, args).await?,
     };
     let bodies = if args.body { Bodies::Shown } else { Bodies::Counted };
-    let record = source.show(id, bodies).await?;
+    let record = source.show(id, bodies).await.map_err(|trouble| match (trouble, &args.scope) {
+        (Trouble::NotFound(_), Some(scope)) if args.record != id.to_string() => Trouble::NotFound(format!(
+            "there is no record with the key {:?} in the scope {scope:?}",
+            args.record
+        )),
+        (trouble, _) => trouble,
+    })?;
     let shown = if args.json { format!("{record:#}\n") } else { story(&record) };
     Ok(print(shown.as_bytes()))
 }
@@ -169,24 +181,35 @@ async fn by_key(source: &Source, args: &Show) -> Result<RecordId, Trouble> {
                 Scope::tenant_and_operation(tenant, &operation)
             }
         };
-        let scope = scope.map_err(|error| wrong(error.to_string()))?;
+        let scope = scope.map_err(|error| wrong(format!("--scope is not one: {error}")))?;
         return Ok(RecordId::of(&Address { scope, key }));
     }
-    let asked = Asked { key: Some(args.record.clone()), limit: 2, ..Asked::default() };
+    let asked = Asked { key: Some(args.record.clone()), limit: 5, ..Asked::default() };
     let page = source.list(&asked).await?;
     let found = page["records"].as_array().map(Vec::as_slice).unwrap_or_default();
     match found {
         [] => {
-            Err(Trouble::NotFound(format!("there is no record with the key {:?} in any scope", args.record)))
+            let mut words = format!("there is no record with the key {:?} in any scope", args.record);
+            if args.record.starts_with("op_") {
+                words.push_str("; nor is it an id: those are op_ and 26 letters and digits");
+            }
+            Err(Trouble::NotFound(words))
         }
         [one] => {
             let id = one["id"].as_str().and_then(|id| id.parse().ok());
             id.ok_or_else(|| Trouble::Failed("the record has no id".to_owned()))
         }
-        _ => Err(Trouble::Wrong(format!(
-            "several scopes have the key {:?}; say which with --scope (`oncegate keys list --key {}` shows them)",
-            args.record, args.record
-        ))),
+        several => {
+            let mut words = format!("several records have the key {:?}; show one by its id:", args.record);
+            for record in several {
+                let text = |name: &str| record[name].as_str().unwrap_or("–");
+                let _ = write!(words, "\n  {} of {}", text("id"), text("scope"));
+            }
+            if page["next"].is_string() {
+                words.push_str("\n  …");
+            }
+            Err(Trouble::Wrong(words))
+        }
     }
 }
 
@@ -221,24 +244,26 @@ fn story(record: &Value) -> String {
     }
     if let Some(since) = record["doubt"]["since"].as_str() {
         let tries = &record["doubt"]["tries"];
-        let next = if record["doubt"]["parked"] == true {
-            "parked: waits for an operator".to_owned()
-        } else {
-            format!(
-                "asked about {tries} times, next after {}",
-                record["doubt"]["reconcile_after"].as_str().unwrap_or("–")
-            )
+        let asked = match tries.as_u64() {
+            None | Some(0) => "nobody has asked about it yet".to_owned(),
+            Some(1) => "asked about once".to_owned(),
+            Some(tries) => format!("asked about {tries} times"),
         };
-        line("in doubt", &format!("since {since}; {next}"));
+        let parked =
+            if record["doubt"]["parked"] == true { ", parked: it waits for an operator" } else { "" };
+        line("in doubt", &format!("since {since}; {asked}{parked}"));
     }
     if let Some(code) = record["last_error"]["code"].as_str() {
         line(
             "last error",
-            &format!("{code}: {}", record["last_error"]["detail"].as_str().unwrap_or_default()),
+            &output::harmless(&format!(
+                "{code}: {}",
+                record["last_error"]["detail"].as_str().unwrap_or_default()
+            )),
         );
     }
     if let Some(reference) = text("provider_reference") {
-        line("provider", reference);
+        line("provider", &output::harmless(reference));
     }
     let answer = &record["answer"];
     if let Some(status) = answer["status"].as_u64() {
@@ -248,25 +273,42 @@ fn story(record: &Value) -> String {
             format!("{status}, too large to keep")
         };
         line("answer", &kept);
-        if let Some(location) = answer["location"].as_str() {
-            line("location", location);
+        if let Some(location) = location(answer) {
+            line("location", &output::harmless(location));
         }
-        if let Some(body) = answer["body"].as_str().or_else(|| answer["body_hex"].as_str()) {
-            let _ = writeln!(story, "\n{body}");
+        if let Some(body) = answer["body"].as_str() {
+            let _ = writeln!(story, "\n{}", output::harmless(body));
+        }
+        if let Some(body) = answer["body_hex"].as_str() {
+            let _ = writeln!(story, "\nnot text; in hexadecimal digits:\n{body}");
         }
     }
     story
+}
+
+/// Where the result is, if the answer says so.
+fn location(answer: &Value) -> Option<&str> {
+    let headers = answer["headers"].as_array().into_iter().flatten();
+    let mut header = headers.filter(|header| header[0] == "location").filter_map(|header| header[1].as_str());
+    answer["location"].as_str().or_else(|| header.next())
 }
 
 fn meaning(record: &Value) -> &'static str {
     match record["state"].as_str().unwrap_or_default() {
         "pending" => "accepted; nobody runs it yet",
         "in_progress" => "being executed right now",
-        "lapsed" => "its holder is gone; the next look makes it unknown, or lets it go on",
+        "lapsed" => {
+            "its holder is gone; the next retry makes it unknown, or goes on with it, as its crash policy says"
+        }
+        "completed" if record["answer"]["kept"] == false => {
+            "over; its answer was too large to keep, so retries get 409 answer_not_kept"
+        }
         "completed" => "over; retries get the stored answer",
         "failed_retryable" => "proved to have had no effect; the same key may run again",
-        "unknown" => "may or may not have happened; it is not run again until somebody knows",
-        "expired" => "past its retention",
+        "unknown" => {
+            "may or may not have happened: ask whoever is behind; until it is settled, retries get 409 outcome_unknown"
+        }
+        "expired" => "past its retention; its answer is no longer replayed",
         _ => "–",
     }
 }

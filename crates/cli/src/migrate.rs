@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use crate::output;
-use crate::source::Trouble;
+use crate::source::{Trouble, not_opened};
 use crate::streams::say;
 
 /// Create a store's tables, or bring them up to date; `serve` does the same when it starts.
@@ -17,10 +17,10 @@ pub(crate) struct Args {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> ExitCode {
     let done = crate::source::block_on(async {
-        let opened = oncegate::open(&args.store).await.map_err(|error| match error {
-            oncegate::OpenError::Store(_) => Trouble::Failed(error.to_string()),
-            _ => Trouble::Wrong(error.to_string()),
-        })?;
+        if args.store.starts_with("memory") {
+            return Err(Trouble::Wrong("a store in memory has nothing to migrate".to_owned()));
+        }
+        let opened = oncegate::open(&args.store).await.map_err(|error| not_opened(&error))?;
         for warning in opened.warnings() {
             say(format_args!("warning: {warning}"));
         }

@@ -35,6 +35,19 @@ pub(crate) fn state(name: &str) -> String {
     format!("\x1b[{code}m{name}\x1b[0m")
 }
 
+/// Text that others have written, without what a terminal would take for a command.
+pub(crate) fn harmless(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_control() && !matches!(character, '\n' | '\t') {
+            shown.extend(character.escape_default());
+        } else {
+            shown.push(character);
+        }
+    }
+    shown
+}
+
 /// Columns as wide as their widest cell; the last one is not padded. Widths are of what is seen.
 pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let columns = head.len();
@@ -78,6 +91,11 @@ fn seen(cell: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_others_wrote_does_not_paint_the_terminal() {
+        assert_eq!(harmless("ä\tb\n\x1b[2Jc\u{9b}"), "ä\tb\n\\u{1b}[2Jc\\u{9b}");
+    }
 
     #[test]
     fn colours_do_not_count() {

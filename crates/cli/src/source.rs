@@ -1,12 +1,14 @@
 //! Where operators' commands look: a store itself, or a gateway's admin listener. The answers are the same.
 
+use std::error::Error as _;
 use std::fmt;
+use std::path::Path;
 use std::time::Duration;
 
 use example_payments::post;
 use hyper::Request;
 use hyper::body::Bytes;
-use oncegate::{AnyStore, Store as _};
+use oncegate::{AnyStore, OpenError, Store as _};
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::StateKind;
 use oncegate_core::time::Now;
@@ -17,14 +19,18 @@ use serde_json::{Value, json};
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_mins(1);
 
+/// Where a gateway's admin listener is if nobody says so.
+const HERE: &str = "http://127.0.0.1:9090";
+
 /// Where to look: a store, or a gateway. Without either, the gateway on this machine.
 #[derive(clap::Args)]
+#[expect(clippy::doc_markdown, reason = "this text is shown in a terminal")]
 pub(crate) struct Where {
-    /// A store: sqlite://FILE, postgres://…, redis://…
-    #[arg(long, env = "ONCEGATE_STORE", value_name = "URL", hide_env_values = true)]
-    pub(crate) store: Option<String>,
-    /// A gateway's admin listener, such as http://127.0.0.1:9090; goes before --store
-    #[arg(long, env = "ONCEGATE_ADMIN", value_name = "URL")]
+    /// A store: sqlite://FILE, postgres://…, redis://… [env: ONCEGATE_STORE]
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+    /// A gateway's admin listener; its token is in ONCEGATE_ADMIN_TOKEN [env: ONCEGATE_ADMIN] [default: http://127.0.0.1:9090]
+    #[arg(long, value_name = "URL", conflicts_with = "store")]
     admin: Option<String>,
 }
 
@@ -67,34 +73,60 @@ impl fmt::Display for Trouble {
 
 impl Where {
     pub(crate) async fn open(&self) -> Result<Source, Trouble> {
-        match (&self.admin, &self.store) {
-            (Some(admin), _) => Source::gateway(admin),
-            (None, Some(store)) => {
-                if store.starts_with("memory") {
-                    let words = "a store in memory is its process's own; ask its gateway instead: --admin http://127.0.0.1:9090";
-                    return Err(Trouble::Wrong(words.to_owned()));
-                }
-                let opened = oncegate::open_existing(store).await.map_err(|error| match error {
-                    oncegate::OpenError::Store(_) => Trouble::Failed(error.to_string()),
-                    _ => Trouble::Wrong(error.to_string()),
-                })?;
-                Ok(Source::Store(Box::new(opened)))
-            }
-            (None, None) => Source::gateway("http://127.0.0.1:9090"),
+        if let Some(admin) = &self.admin {
+            return Source::gateway(admin);
+        }
+        // Read here, and not by clap: a flag goes before either variable.
+        if let Some(store) = &self.store {
+            return Source::store(store).await;
+        }
+        match (variable("ONCEGATE_ADMIN"), variable("ONCEGATE_STORE")) {
+            (Some(admin), _) => Source::gateway(&admin),
+            (None, Some(store)) => Source::store(&store).await,
+            (None, None) => Source::gateway(HERE),
         }
     }
 }
 
+/// One that is set, and to something.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
 impl Source {
-    fn gateway(url: &str) -> Result<Self, Trouble> {
-        let address = url.strip_prefix("http://").unwrap_or(url).trim_end_matches('/');
-        if address.contains("://") || address.contains('/') || !address.contains(':') {
+    /// Opened as it is: nothing is created, and nothing migrated.
+    async fn store(url: &str) -> Result<Self, Trouble> {
+        if url.starts_with("memory") {
             let words =
-                format!("{url:?} is not an admin listener; expected the like of http://127.0.0.1:9090");
+                format!("a store in memory is its process's own; ask its gateway instead: --admin {HERE}");
             return Err(Trouble::Wrong(words));
         }
-        let token = std::env::var("ONCEGATE_ADMIN_TOKEN").ok().filter(|token| !token.is_empty());
-        Ok(Self::Gateway { address: address.to_owned(), token })
+        let file = url.strip_prefix("sqlite://").filter(|path| !path.is_empty()).map(Path::new);
+        if let Some(file) = file.filter(|file| !file.exists()) {
+            let words = format!("there is no file {}; nothing was created", file.display());
+            return Err(Trouble::Failed(words));
+        }
+        let opened = oncegate::open_existing(url).await.map_err(|error| not_opened(&error))?;
+        Ok(Self::Store(Box::new(opened)))
+    }
+
+    fn gateway(url: &str) -> Result<Self, Trouble> {
+        let address = url.strip_prefix("http://").unwrap_or(url).trim_end_matches('/');
+        if address.contains('@') {
+            // Not shown: what stands before it may be a password.
+            let words = format!(
+                "an admin listener's URL has no user; expected the like of {HERE}, and the token in ONCEGATE_ADMIN_TOKEN"
+            );
+            return Err(Trouble::Wrong(words));
+        }
+        let port = address
+            .rsplit_once(':')
+            .and_then(|(host, port)| port.parse::<u16>().ok().filter(|_| !host.is_empty()));
+        if port.is_none() || address.contains(['/', '?', '#']) {
+            let words = format!("{url:?} is not an admin listener; expected the like of {HERE}");
+            return Err(Trouble::Wrong(words));
+        }
+        Ok(Self::Gateway { address: address.to_owned(), token: variable("ONCEGATE_ADMIN_TOKEN") })
     }
 
     /// A page of records, newest first.
@@ -185,21 +217,47 @@ impl Source {
             ))
         })?;
         let body = reply.json();
-        let words = body["detail"].as_str().unwrap_or("no reason given").trim_end_matches('.').to_owned();
+        let words = sentence(body["detail"].as_str().unwrap_or("no reason given"));
         match reply.status.as_u16() {
             200 => Ok(body),
             400 => Err(Trouble::Wrong(words)),
+            401 if token.is_some() => Err(Trouble::Failed(
+                "the gateway did not take the token in ONCEGATE_ADMIN_TOKEN; it has another".to_owned(),
+            )),
             401 => {
                 Err(Trouble::Failed("the gateway wants its admin token: set ONCEGATE_ADMIN_TOKEN".to_owned()))
             }
             404 if body["title"] == "No such record" => Err(Trouble::NotFound(words)),
-            status => Err(Trouble::Failed(format!("the gateway answered {status}: {words}"))),
+            // The admin listener's own problems have no page.
+            status if body["type"] == "about:blank" => {
+                Err(Trouble::Failed(format!("the gateway answered {status}: {words}")))
+            }
+            status => Err(Trouble::Failed(format!(
+                "http://{address} answered {status}, as no admin listener does; is it the one for clients?"
+            ))),
         }
     }
 }
 
+/// The cause alone, if there is one: that it was during opening, and what kind of cause it is, is seen.
+pub(crate) fn not_opened(error: &OpenError) -> Trouble {
+    let OpenError::Store(store) = error else { return Trouble::Wrong(error.to_string()) };
+    let words = match store.source() {
+        Some(cause) => format!("the store could not be opened: {cause}"),
+        None => error.to_string(),
+    };
+    Trouble::Failed(words.trim_end_matches('.').to_owned())
+}
+
 fn failed(error: &oncegate::StoreError) -> Trouble {
-    Trouble::Failed(format!("{error}; nothing was changed"))
+    Trouble::Failed(error.to_string())
+}
+
+/// As the second half of one of ours.
+fn sentence(words: &str) -> String {
+    let words = words.trim_end_matches('.');
+    let mut letters = words.chars();
+    letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
 }
 
 fn query(asked: &Asked) -> String {

@@ -43,7 +43,7 @@ pub enum NoReply {
 impl fmt::Display for NoReply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NotSent => "refused the connection",
+            Self::NotSent => "cannot be reached",
             Self::Closed => "closed the connection without an answer",
             Self::TimedOut => "did not answer in time",
         })
