@@ -10,10 +10,8 @@ mod screen;
 mod stage;
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use client::Pay;
-use part::Part;
 use screen::Screen;
 use stage::Stage;
 
@@ -25,20 +23,17 @@ pub(crate) struct Args {
     /// End after the show; exit code 0 only if every step came out right
     #[arg(long)]
     once: bool,
-    /// Be one of the processes
-    #[arg(long, hide = true)]
-    part: Option<Part>,
 }
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> ExitCode {
-    if let Some(part) = args.part {
+    if let Some(part) = part::told() {
         return part::run(part);
     }
     let shown = Stage::open().and_then(|mut stage| {
         let screen = show(&mut stage)?;
         if !args.once {
-            stay(&stage);
+            stay(&stage)?;
         }
         Ok(screen)
     });
@@ -139,7 +134,9 @@ fn show(stage: &mut Stage) -> Result<Screen, Error> {
 }
 
 /// Until somebody ends it.
-fn stay(stage: &Stage) {
+fn stay(stage: &Stage) -> Result<(), Error> {
+    // Before anybody reads that Ctrl-C ends it.
+    let end = stage.told_to_end()?;
     let line = |text: &str| screen::line(text);
     line("\nAll three are still up. Try it, as often as you like:\n");
     line(&format!(
@@ -155,8 +152,9 @@ fn stay(stage: &Stage) {
     ));
     line(&format!("  curl http://{}/api/v1/records          # the gateway's records", stage.admin()));
     line(&format!("  curl http://{}/metrics", stage.admin()));
+    line(&format!("  oncegate keys list --admin http://{}", stage.admin()));
+    line(&format!("  oncegate keys show --admin http://{} my-first-order-17", stage.admin()));
     line("\nCtrl-C ends all of it.");
-    loop {
-        std::thread::park_timeout(Duration::from_hours(1));
-    }
+    stage.wait_for(end);
+    Ok(())
 }

@@ -14,15 +14,32 @@ use oncegate_gateway::{Config, Gateway, Given};
 use super::Error;
 
 /// Who to be.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-pub(crate) enum Part {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
     Provider,
     Api,
     Gateway,
 }
 
+impl Part {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Provider => "provider",
+            Self::Api => "api",
+            Self::Gateway => "gateway",
+        }
+    }
+}
+
+/// Whether this process is one of the show's. Not a flag: completions would offer it.
+pub(super) fn told() -> Option<Part> {
+    let name = std::env::var(told::PART).ok()?;
+    [Part::Provider, Part::Api, Part::Gateway].into_iter().find(|part| part.name() == name)
+}
+
 /// What a part is told, by its environment.
 pub(super) mod told {
+    pub(crate) const PART: &str = "ONCEGATE_DEV_PART";
     pub(crate) const LISTEN: &str = "ONCEGATE_DEV_LISTEN";
     pub(crate) const FILE: &str = "ONCEGATE_DEV_FILE";
     pub(crate) const BEHIND: &str = "ONCEGATE_DEV_BEHIND";

@@ -10,17 +10,22 @@ use hyper::body::Bytes;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinHandle;
 
 use super::Error;
 use super::client::{PATIENCE, Pay, Seen, send};
-use super::part::told;
+use super::part::{Part, told};
 
 pub(super) struct Stage {
-    folder: TempDir,
     provider: Actor,
     api: Actor,
     gateway: Actor,
     clients: Runtime,
+    /// Ends the show early, and leaves nothing behind.
+    interrupted: JoinHandle<()>,
+    // After those who write into it.
+    folder: TempDir,
 }
 
 /// What a race came to.
@@ -35,13 +40,23 @@ const ANYWHERE: &str = "127.0.0.1:0";
 
 impl Stage {
     pub(super) fn open() -> Result<Self, Error> {
+        let clients = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let folder = tempfile::tempdir()?;
+        let interrupted = {
+            let (end, path) = (clients.block_on(async { told_to_end() })?, folder.path().to_owned());
+            clients.spawn(async move {
+                end.await;
+                let _ = std::fs::remove_dir_all(path);
+                // As a shell says it of one that SIGINT has ended.
+                std::process::exit(130);
+            })
+        };
         let file = |name: &str| folder.path().join(name).display().to_string();
         let provider =
-            Actor::start("provider", &[(told::LISTEN, ANYWHERE), (told::FILE, &file("provider.db"))])?;
+            Actor::start(Part::Provider, &[(told::LISTEN, ANYWHERE), (told::FILE, &file("provider.db"))])?;
         let behind = provider.address.to_string();
         let api = [(told::LISTEN, ANYWHERE), (told::FILE, &file("payments.db")), (told::BEHIND, &behind)];
-        let api = Actor::start("api", &api)?;
+        let api = Actor::start(Part::Api, &api)?;
         let behind = api.address.to_string();
         let gateway = [
             (told::LISTEN, ANYWHERE),
@@ -49,9 +64,8 @@ impl Stage {
             (told::BEHIND, &behind),
             ("ONCEGATE_DEV_ADMIN", ANYWHERE),
         ];
-        let gateway = Actor::start("gateway", &gateway)?;
-        let clients = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-        Ok(Self { folder, provider, api, gateway, clients })
+        let gateway = Actor::start(Part::Gateway, &gateway)?;
+        Ok(Self { provider, api, gateway, clients, interrupted, folder })
     }
 
     pub(super) fn gateway(&self) -> SocketAddr {
@@ -66,6 +80,17 @@ impl Stage {
         self.gateway.admin.unwrap_or(self.gateway.address)
     }
 
+    /// SIGINT or SIGTERM; from now on they no longer end the process by themselves.
+    pub(super) fn told_to_end(&self) -> Result<impl Future<Output = ()> + use<>, Error> {
+        let end = self.clients.block_on(async { told_to_end() })?;
+        self.interrupted.abort();
+        Ok(end)
+    }
+
+    pub(super) fn wait_for(&self, end: impl Future<Output = ()>) {
+        self.clients.block_on(end);
+    }
+
     pub(super) fn kill_api(&mut self) {
         self.api.kill();
     }
@@ -75,7 +100,7 @@ impl Stage {
         let (listen, behind) = (self.api.address.to_string(), self.provider.address.to_string());
         let file = self.folder.path().join("payments.db").display().to_string();
         let told = [(told::LISTEN, &*listen), (told::FILE, &file), (told::BEHIND, &behind)];
-        self.api = Actor::start("api", &told)?;
+        self.api = Actor::start(Part::Api, &told)?;
         Ok(())
     }
 
@@ -90,7 +115,7 @@ impl Stage {
             (told::BEHIND, &behind),
             ("ONCEGATE_DEV_ADMIN", &admin),
         ];
-        self.gateway = Actor::start("gateway", &told)?;
+        self.gateway = Actor::start(Part::Gateway, &told)?;
         Ok(())
     }
 
@@ -182,6 +207,17 @@ impl Stage {
     }
 }
 
+/// Heard from when this is called, not from when it is awaited.
+fn told_to_end() -> std::io::Result<impl Future<Output = ()> + use<>> {
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
+}
+
 /// Asks again and again: these processes are not ours to be told by.
 fn until(what: &str, mut is_so: impl FnMut() -> Result<bool, Error>) -> Result<(), Error> {
     let started = std::time::Instant::now();
@@ -202,9 +238,10 @@ struct Actor {
 }
 
 impl Actor {
-    fn start(part: &str, told: &[(&str, &str)]) -> Result<Self, Error> {
+    fn start(part: Part, told: &[(&str, &str)]) -> Result<Self, Error> {
         let mut child = Command::new(std::env::current_exe()?)
-            .args(["dev", "--part", part])
+            .arg("dev")
+            .env(told::PART, part.name())
             .envs(told.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -217,7 +254,7 @@ impl Actor {
         let Some(Ok(address)) = addresses.next() else {
             let _ = child.kill();
             let _ = child.wait();
-            return Err(format!("the {part} did not start").into());
+            return Err(format!("the {} did not start", part.name()).into());
         };
         Ok(Self { child, address, admin: addresses.next().and_then(Result::ok) })
     }
