@@ -69,3 +69,20 @@ fn no_secret_of_the_environment_is_shown() {
         }
     }
 }
+
+/// `docs/commands.md` knows every command and every flag.
+#[test]
+fn the_page_leaves_nothing_out() {
+    let page = include_str!("../../../../docs/commands.md");
+    let desk = Desk::empty();
+    for command in COMMANDS {
+        assert!(page.contains(&format!("`{command}")), "{command} is not on the page");
+        let help = desk.run(&format!("{command} --help"));
+        let flags = help.split(|letter: char| !(letter.is_ascii_lowercase() || letter == '-'));
+        for flag in flags.filter(|word| word.starts_with("--") && word.len() > 2 && *word != "--help") {
+            if !flag.starts_with("---") {
+                assert!(page.contains(&format!("`{flag}")), "{flag} of {command} is not on the page");
+            }
+        }
+    }
+}
