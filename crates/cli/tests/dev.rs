@@ -121,7 +121,7 @@ fn it_stays_until_it_is_told_to_end() {
     let parts = show.parts();
     kill_process(show.pid(), Signal::INT).unwrap();
     assert_eq!(show.child.wait().unwrap().code(), Some(0));
-    nothing_is_left_of(&parts);
+    parts.end();
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "files are left");
 }
 
@@ -134,7 +134,7 @@ fn it_can_be_interrupted() {
     let parts = show.parts();
     kill_process(show.pid(), Signal::TERM).unwrap();
     assert_eq!(show.child.wait().unwrap().code(), Some(130));
-    nothing_is_left_of(&parts);
+    parts.end();
 }
 
 /// Killed, it cannot end its parts; they end all the same.
@@ -146,7 +146,7 @@ fn killed_it_leaves_no_process_behind() {
     let parts = show.parts();
     show.child.kill().unwrap();
     show.child.wait().unwrap();
-    nothing_is_left_of(&parts);
+    parts.end();
 }
 
 fn dev(folder: &TempDir) -> Command {
@@ -181,13 +181,13 @@ impl Show {
     }
 
     /// The ids of its three processes.
-    fn parts(&self) -> Vec<String> {
+    fn parts(&self) -> Parts {
         let parent = self.child.id().to_string();
         let ids =
             fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         let parts: Vec<_> = ids.filter(|id| parent_of(id).as_ref() == Some(&parent)).collect();
         assert_eq!(parts.len(), 3, "provider, API and gateway");
-        parts
+        Parts(parts)
     }
 }
 
@@ -207,15 +207,27 @@ fn parent_of(id: &str) -> Option<String> {
     words.next().filter(|_| is_running).map(str::to_owned)
 }
 
-fn nothing_is_left_of(parts: &[String]) {
-    wait_until("the parts have ended", || {
-        // A process of ours, and not one that has been given the same id since.
-        parts.iter().all(|id| {
-            let is_ours = fs::read_to_string(format!("/proc/{id}/environ"))
-                .is_ok_and(|variables| variables.contains("ONCEGATE_DEV_PART"));
-            !is_ours || parent_of(id).is_none()
-        })
-    });
+/// Processes that should end by themselves. What has not when this is dropped is killed.
+struct Parts(Vec<String>);
+
+impl Parts {
+    fn end(&self) {
+        wait_until("the parts have ended", || self.0.iter().all(|id| !is_part(id)));
+    }
+}
+
+impl Drop for Parts {
+    fn drop(&mut self) {
+        for id in self.0.iter().filter(|id| is_part(id)) {
+            let _gone = kill_process(Pid::from_raw(id.parse().unwrap()).unwrap(), Signal::KILL);
+        }
+    }
+}
+
+/// Whether it runs, and is one of ours: not one that has been given the same id since.
+fn is_part(id: &str) -> bool {
+    let variables = fs::read_to_string(format!("/proc/{id}/environ"));
+    variables.is_ok_and(|variables| variables.contains("ONCEGATE_DEV_PART")) && parent_of(id).is_some()
 }
 
 fn get(path: &str) -> Request<Bytes> {
