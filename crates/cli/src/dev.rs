@@ -1,34 +1,48 @@
-//! `oncegate dev`: shows the layer at work, over TCP and on the embedded store, in a few seconds.
+//! `oncegate dev`: shows the point, with real processes, in half a minute.
 //!
-//! Every step says what the client saw and what the provider charged, and is checked: the command fails if any step came
-//! out otherwise. The provider lives in this process and counts its charges; it is the judge.
+//! A provider that counts its charges, a payment API that knows nothing of retries, and the gateway in front of it: three processes, over
+//! TCP, on files in a temporary folder. Every step says what the client saw and what the provider charged, and is checked: with `--once` the
+//! command fails if any step came out otherwise. The provider is the judge.
 
-mod node;
-mod provider;
+mod client;
+mod part;
 mod screen;
-mod shop;
+mod stage;
 
 use std::process::ExitCode;
-use std::time::Duration;
 
-use node::{ANSWERS, REFUSES, TIMES_OUT};
+use client::Pay;
 use screen::Screen;
-use shop::{Post, Shop};
+use stage::Stage;
 
-/// Show a protected service at work: retries, races, misuse, a client that hangs up, a timeout after the charge, a crash.
+/// Show a payment API behind the gateway: retries, a race, misuse, a hang-up, a timeout after the charge, a crash.
+///
+/// Starts a payment provider, a payment API and the gateway on free ports, shows what happens, and stays up for you to try.
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// End after the show; exit code 0 only if every step came out right
+    #[arg(long)]
+    once: bool,
+}
 
 /// Runs the command.
-pub(crate) fn run(_: &Args) -> ExitCode {
-    match show() {
+pub(crate) fn run(args: &Args) -> ExitCode {
+    if let Some(part) = part::told() {
+        return part::run(part);
+    }
+    let shown = Stage::open().and_then(|mut stage| {
+        let screen = show(&mut stage)?;
+        if !args.once {
+            stay(&stage)?;
+        }
+        Ok(screen)
+    });
+    match shown {
         Ok(screen) if screen.all_came_out_right() => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("error: the show could not go on: {error}");
-            eprintln!(
-                "  nothing outside a temporary folder was touched; run it again, or see `oncegate dev --help`"
-            );
+            eprintln!("  nothing outside a temporary folder was touched; run it again");
             ExitCode::FAILURE
         }
     }
@@ -36,97 +50,111 @@ pub(crate) fn run(_: &Args) -> ExitCode {
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-fn show() -> Result<Screen, Error> {
-    let folder = tempfile::tempdir()?;
-    let mut shop = Shop::open(&folder.path().join("oncegate.db"))?;
+fn show(stage: &mut Stage) -> Result<Screen, Error> {
     let mut screen = Screen::new();
     screen.title(
         "Oncegate: a POST takes effect once",
         &format!(
-            "an axum service with the layer on http://{}, an embedded store, a provider that counts its charges",
-            shop.address()
+            "the gateway on http://{}, in front of a payment API, whose provider counts its charges",
+            stage.gateway()
         ),
     );
-    let order = |key, body| Post { tenant: "acme", key, body, provider: ANSWERS };
+    let pay = |key, amount| Pay { tenant: "acme", key, amount, fault: None };
 
     screen.step("A payment, and the same again");
-    let first = shop.post(order("order-1", r#"{"amount": 100}"#))?;
-    screen.saw("the client sends it", &first, "201 charge 1");
-    let replay = shop.post(order("order-1", r#"{ "amount": 1e2 }"#))?;
-    screen.saw("its retry, spelled differently", &replay, "201 charge 1, replayed");
-    screen.charged(shop.charges(), 1);
+    let first = stage.pay(pay("order-0001-payment", 100))?;
+    screen.saw("the client sends it", &first.seen, "201 succeeded");
+    let retry = stage.pay(pay("order-0001-payment", 100))?;
+    screen.saw("its retry", &retry.seen, "201 succeeded, replayed");
+    screen.saw("byte for byte?", if retry.body == first.body { "yes" } else { "no" }, "yes");
+    screen.charged(stage.charges()?, 1);
 
     screen.step("Twenty at once, one key");
-    let race = shop.race(order("order-2", r#"{"amount": 200}"#), 20)?;
-    screen.saw("the clients", &race, "1 × 201 charge 2, 19 × 409 in_progress");
-    screen.charged(shop.charges(), 2);
+    let race = stage.race(pay("order-0002-payment", 200).with("slow"), 20)?;
+    screen.saw("clients that were the first", &race.first.to_string(), "1");
+    screen.saw("the others: refused or replayed", &race.others.to_string(), "19");
+    screen.note(&format!("({} × 409 in_progress, {} × 201 replayed)", race.busy, race.replayed));
+    screen.charged(stage.charges()?, 2);
 
-    screen.step("The same key for another request");
-    let misuse = shop.post(order("order-1", r#"{"amount": 999}"#))?;
-    screen.saw("the client", &misuse, "422 key_reused");
-    let replay = shop.post(order("order-1", r#"{"amount": 100}"#))?;
-    screen.saw("the first request's retry", &replay, "201 charge 1, replayed");
-    let neighbour = shop.post(Post { tenant: "other tenant", ..order("order-1", r#"{"amount": 5}"#) })?;
-    screen.saw("another tenant, same key", &neighbour, "201 charge 3");
-    screen.charged(shop.charges(), 3);
+    screen.step("The same key for another request, and another tenant's same key");
+    let misuse = stage.pay(pay("order-0001-payment", 999))?;
+    screen.saw("999 instead of 100", &misuse.seen, "422 key_reused");
+    let neighbour = stage.pay(Pay { tenant: "other", ..pay("order-0001-payment", 5) })?;
+    screen.saw("another tenant, its own payment", &neighbour.seen, "201 succeeded");
+    screen.charged(stage.charges()?, 3);
+
+    screen.step("A declined card is an answer, too");
+    let declined = stage.pay(pay("order-0003-payment", 300).with("decline"))?;
+    screen.saw("the client", &declined.seen, "402 declined");
+    let retry = stage.pay(pay("order-0003-payment", 300))?;
+    screen.saw("its retry", &retry.seen, "402 declined, replayed");
+    screen.charged(stage.charges()?, 3);
 
     screen.step("A client that hangs up while it is being charged");
-    let gone = shop.hang_up(order("order-3", r#"{"amount": 8}"#))?;
-    screen.saw("the client", &gone, "hangs up");
-    let settled = eventually(|| shop.post(order("order-3", r#"{"amount": 8}"#)), "409 in_progress")?;
-    screen.saw("its retry", &settled, "201 charge 4, replayed");
-    screen.charged(shop.charges(), 4);
+    stage.hang_up(pay("order-0004-payment", 400).with("slow"))?;
+    screen.note("the client hangs up; its payment goes on");
+    let settled = stage.until_settled(pay("order-0004-payment", 400))?;
+    screen.saw("its retry", &settled.seen, "201 succeeded, replayed");
+    screen.charged(stage.charges()?, 4);
 
-    screen.step("A refused connection: proved not executed, so the same key may run again");
-    let refused = shop.post(Post { provider: REFUSES, ..order("order-4", r#"{"amount": 7}"#) })?;
-    screen.saw("the client", &refused, "502 the provider refused the connection");
-    let again = shop.post(order("order-4", r#"{"amount": 7}"#))?;
-    screen.saw("its retry", &again, "201 charge 5");
-    screen.charged(shop.charges(), 5);
+    screen.step("The payment API is down: proved not executed, so the same key may run again");
+    stage.kill_api();
+    let refused = stage.pay(pay("order-0005-payment", 500))?;
+    screen.saw("the client", &refused.seen, "502 upstream_unreachable");
+    stage.start_api()?;
+    let again = stage.pay(pay("order-0005-payment", 500))?;
+    screen.saw("its retry, the API being back", &again.seen, "201 succeeded");
+    screen.charged(stage.charges()?, 5);
 
-    screen.step("A timeout after the charge: nobody guesses, it is found out");
-    let timeout = shop.post(Post { provider: TIMES_OUT, ..order("order-5", r#"{"amount": 42}"#) })?;
-    screen.saw("the client", &timeout, "504 the provider timed out");
-    let retry = shop.post(order("order-5", r#"{"amount": 42}"#))?;
-    screen.saw("its retry", &retry, "409 outcome_unknown");
-    let verdict = shop.probe("acme", "order-5")?;
-    screen.saw("the provider, asked", &verdict, "it happened: charge 6");
-    let settled = shop.post(order("order-5", r#"{"amount": 42}"#))?;
-    screen.saw("the next retry", &settled, "201 charge 6, replayed");
-    screen.charged(shop.charges(), 6);
+    screen.step("A timeout after the charge: nobody guesses");
+    let timeout = stage.pay(pay("order-0006-payment", 600).with("timeout-after-charge"))?;
+    screen.saw("the client", &timeout.seen, "504 unknown");
+    let retry = stage.pay(pay("order-0006-payment", 600))?;
+    screen.saw("its retry", &retry.seen, "409 outcome_unknown");
+    screen.saw("the record's state", &stage.state("order-0006-payment")?, "unknown");
+    screen.charged(stage.charges()?, 6);
 
-    screen.step("The service is killed while charging, and started again on the same file");
-    let silence = shop.post_and_kill(order("order-6", r#"{"amount": 1}"#))?;
+    screen.step("The gateway is killed with -9 while a payment runs, and started again");
+    let silence = stage.kill_gateway_during(pay("order-0007-payment", 700).with("timeout-after-charge"))?;
     screen.saw("the client", &silence, "no answer");
-    let retry = shop.post(order("order-6", r#"{"amount": 1}"#))?;
-    screen.saw("a retry within the lease", &retry, "409 in_progress");
-    shop.pass(Duration::from_secs(61));
-    let retry = shop.post(order("order-6", r#"{"amount": 1}"#))?;
-    screen.saw("a retry after the lease", &retry, "409 outcome_unknown");
-    let verdict = shop.probe("acme", "order-6")?;
-    screen.saw("the provider, asked", &verdict, "it happened: charge 7");
-    let settled = shop.post(order("order-6", r#"{"amount": 1}"#))?;
-    screen.saw("the next retry", &settled, "201 charge 7, replayed");
-    let replay = shop.post(order("order-1", r#"{"amount": 100}"#))?;
-    screen.saw("the first payment, after all that", &replay, "201 charge 1, replayed");
-    screen.charged(shop.charges(), 7);
+    stage.start_gateway()?;
+    let retry = stage.until_settled(pay("order-0007-payment", 700))?;
+    screen.saw("its retry, after the lease", &retry.seen, "409 outcome_unknown");
+    let replay = stage.pay(pay("order-0001-payment", 100))?;
+    screen.saw("the first payment, after all that", &replay.seen, "201 succeeded, replayed");
+    let is_same = replay.body == first.body;
+    screen.saw("still byte for byte?", if is_same { "yes" } else { "no" }, "yes");
+    screen.charged(stage.charges()?, 7);
 
-    screen.step("No HTTP at all: a queue delivers a message three times to `engine.once`");
-    let deliveries = shop.deliver("message-17", 3)?;
-    screen.saw("the consumer", &deliveries, "charge 8; charge 8, replayed; charge 8, replayed");
-    screen.charged(shop.charges(), 8);
-
+    screen.step("The judge");
+    screen.saw("references charged twice", &stage.charged_twice()?.to_string(), "0");
+    screen.note("two outcomes stay unknown here: the reconciler that asks the provider by itself is the next release's");
     screen.end();
     Ok(screen)
 }
 
-/// Asks until the answer is another than `not_yet`.
-fn eventually(ask: impl Fn() -> Result<String, Error>, not_yet: &str) -> Result<String, Error> {
-    let started = std::time::Instant::now();
-    loop {
-        let seen = ask()?;
-        if seen != not_yet || started.elapsed() > Duration::from_secs(20) {
-            return Ok(seen);
-        }
-    }
+/// Until somebody ends it.
+fn stay(stage: &Stage) -> Result<(), Error> {
+    // Before anybody reads that Ctrl-C ends it.
+    let end = stage.told_to_end()?;
+    let line = |text: &str| screen::line(text);
+    line("\nAll three are still up. Try it, as often as you like:\n");
+    line(&format!(
+        "  curl -i http://{}/payments -H 'Authorization: Bearer me' -H 'Idempotency-Key: \"my-first-order-17\"' \\\n       -H 'Content-Type: application/json' -d '{{\"amount\": 100, \"currency\": \"EUR\"}}'",
+        stage.gateway()
+    ));
+    line(
+        "\nAdd -H 'X-Fault: timeout-after-charge' (or slow, decline, reset-after-charge, late-charge, …) and retry. Then look:\n",
+    );
+    line(&format!(
+        "  curl http://{}/ledger                  # what was charged, and whether anything twice",
+        stage.provider()
+    ));
+    line(&format!("  curl http://{}/api/v1/records          # the gateway's records", stage.admin()));
+    line(&format!("  curl http://{}/metrics", stage.admin()));
+    line(&format!("  oncegate keys list --admin http://{}", stage.admin()));
+    line(&format!("  oncegate keys show --admin http://{} my-first-order-17", stage.admin()));
+    line("\nCtrl-C ends all of it.");
+    stage.wait_for(end);
+    Ok(())
 }

@@ -1,11 +1,18 @@
 //! The command `oncegate`: one file a command.
 //!
-//! stdout is data, stderr is talk. Exit code 0: done; 1: it failed; 2: the input or the command line is wrong.
+//! stdout is data, stderr is talk. Exit code 0: done; 1: it failed; 2: the input or the command line is wrong; 3: there is no such
+//! record.
 
 mod check;
+mod completions;
 mod dev;
 mod fingerprint;
+mod keys;
+mod migrate;
+mod output;
 mod serve;
+mod source;
+mod stats;
 mod streams;
 
 use std::process::ExitCode;
@@ -14,8 +21,12 @@ use clap::{Parser, Subcommand};
 
 /// Makes a POST take effect once.
 #[derive(Parser)]
-#[command(name = "oncegate", version)]
-struct Arguments {
+#[command(
+    name = "oncegate",
+    version,
+    after_help = "Exit codes: 0 done; 1 it failed; 2 the input or the command line is wrong; 3 there is no such record."
+)]
+pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Command,
 }
@@ -23,16 +34,24 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Check(check::Args),
+    Completions(completions::Args),
     Dev(dev::Args),
     Fingerprint(fingerprint::Args),
+    Keys(keys::Args),
+    Migrate(migrate::Args),
     Serve(serve::Args),
+    Stats(stats::Args),
 }
 
 fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Check(args) => check::run(&args),
+        Command::Completions(args) => completions::run(&args),
         Command::Dev(args) => dev::run(&args),
         Command::Fingerprint(args) => fingerprint::run(&args),
+        Command::Keys(args) => keys::run(&args),
+        Command::Migrate(args) => migrate::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::Stats(args) => stats::run(&args),
     }
 }

@@ -34,10 +34,10 @@ pub(crate) struct Settings {
     #[arg(long, env = "ONCEGATE_UPSTREAM", value_name = "URL", hide_env_values = true)]
     upstream: Option<String>,
     /// Where clients come [default: 127.0.0.1:8080]
-    #[arg(long, env = "ONCEGATE_LISTEN", value_name = "ADDRESS")]
+    #[arg(long, env = "ONCEGATE_LISTEN", value_name = "ADDRESS", hide_env_values = true)]
     listen: Option<String>,
     /// Where operators come [default: 127.0.0.1:9090]
-    #[arg(long, env = "ONCEGATE_ADMIN", value_name = "ADDRESS")]
+    #[arg(long, env = "ONCEGATE_ADMIN", value_name = "ADDRESS", hide_env_values = true)]
     admin: Option<String>,
     /// Where records are kept: memory:, sqlite://FILE, postgres://…, redis://… [default: sqlite://oncegate.db]
     #[arg(long, env = "ONCEGATE_STORE", value_name = "URL", hide_env_values = true)]
@@ -46,7 +46,7 @@ pub(crate) struct Settings {
     #[arg(long, env = "ONCEGATE_PROFILE", value_name = "NAME")]
     profile: Option<String>,
     /// A TOML file; crates/gateway/reference.toml documents every key
-    #[arg(long, env = "ONCEGATE_CONFIG", value_name = "FILE")]
+    #[arg(long, env = "ONCEGATE_CONFIG", value_name = "FILE", hide_env_values = true)]
     pub(crate) config: Option<PathBuf>,
 }
 
@@ -178,7 +178,7 @@ const SECONDS: [f64; 14] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0];
 const SIZES: [f64; 8] = [1.0, 2.0, 4.0, 8.0, 16.0, 64.0, 256.0, 512.0];
 
-fn recorder() -> Option<PrometheusHandle> {
+pub(crate) fn recorder() -> Option<PrometheusHandle> {
     let built = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Suffix("seconds".to_owned()), &SECONDS)
         .and_then(|builder| builder.set_buckets_for_metric(Matcher::Suffix("size".to_owned()), &SIZES));

@@ -8,7 +8,7 @@ mod listener;
 mod openapi;
 mod proxy;
 mod public;
-mod record;
+pub mod record;
 
 pub use config::{
     Admin, Config, ConfigError, Given, HostHeader, Http, Limits, Listen, Rule, ScopeRule, Secret, Store,

@@ -23,7 +23,8 @@ pub(crate) fn for_owner(record: &Record, now: Now) -> Value {
 }
 
 /// For operators. Bodies are customers' data: shown only if asked for.
-pub(crate) fn for_operator(record: &Record, now: Now, bodies: Bodies) -> Value {
+#[must_use]
+pub fn for_operator(record: &Record, now: Now, bodies: Bodies) -> Value {
     let doubt = match &record.state {
         State::Unknown(doubt) => json!({
             "since": moment(doubt.since),
@@ -66,8 +67,10 @@ pub(crate) fn for_operator(record: &Record, now: Now, bodies: Bodies) -> Value {
 
 /// Whether an answer's body is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Bodies {
+pub enum Bodies {
+    /// As text, or in hexadecimal digits.
     Shown,
+    /// Only its size.
     Counted,
 }
 

@@ -36,7 +36,7 @@ mod any;
 mod open;
 
 pub use any::AnyStore;
-pub use open::{OpenError, open};
+pub use open::{OpenError, open, open_existing};
 
 pub use oncegate_core::policy::{self, Policy, Profile};
 pub use oncegate_core::scope::{Address, Operation, Scope};

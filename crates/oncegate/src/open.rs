@@ -17,13 +17,28 @@ use crate::any::AnyStore;
 ///
 /// What about it would lose acknowledged keys is logged, and is in [`AnyStore::warnings`].
 pub async fn open(url: &str) -> Result<AnyStore, OpenError> {
+    open_as(url, Opening::Migrates).await
+}
+
+/// Opens a store that is there and up to date, and neither creates nor migrates anything: for people who look.
+pub async fn open_existing(url: &str) -> Result<AnyStore, OpenError> {
+    open_as(url, Opening::Existing).await
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Opening {
+    Migrates,
+    Existing,
+}
+
+async fn open_as(url: &str, opening: Opening) -> Result<AnyStore, OpenError> {
     let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
     match scheme {
         "memory" if matches!(rest, "" | "//") && url.contains(':') => {
             Ok(AnyStore::Memory(MemoryStore::new()))
         }
-        "sqlite" => sqlite(url).await,
-        "postgres" | "postgresql" => postgres(url).await,
+        "sqlite" => sqlite(url, opening).await,
+        "postgres" | "postgresql" => postgres(url, opening).await,
         "redis" | "rediss" => redis(url).await,
         _ => Err(OpenError::NotAStore { url: without_password(url) }),
     }
@@ -31,28 +46,36 @@ pub async fn open(url: &str) -> Result<AnyStore, OpenError> {
 
 #[cfg(feature = "sqlite")]
 #[expect(clippy::unused_async, reason = "one of several stores, and others await")]
-async fn sqlite(url: &str) -> Result<AnyStore, OpenError> {
+async fn sqlite(url: &str, opening: Opening) -> Result<AnyStore, OpenError> {
     let path = url.strip_prefix("sqlite://").unwrap_or_default();
     if path.is_empty() || path.contains(['?', '#']) {
         return Err(OpenError::NotAStore { url: url.to_owned() });
     }
-    let store = oncegate_store_sql::SqliteStore::open(path).map_err(OpenError::Store)?;
+    let mut options = oncegate_store_sql::SqliteOptions::new(path);
+    if opening == Opening::Existing {
+        options = options.existing();
+    }
+    let store = options.open().map_err(OpenError::Store)?;
     Ok(AnyStore::Sqlite(Box::new(store)))
 }
 
 #[cfg(not(feature = "sqlite"))]
-async fn sqlite(_: &str) -> Result<AnyStore, OpenError> {
+async fn sqlite(_: &str, _: Opening) -> Result<AnyStore, OpenError> {
     Err(OpenError::NotBuiltIn { feature: "sqlite" })
 }
 
 #[cfg(feature = "postgres")]
-async fn postgres(url: &str) -> Result<AnyStore, OpenError> {
-    let store = oncegate_store_sql::PostgresStore::open(url).await.map_err(OpenError::Store)?;
+async fn postgres(url: &str, opening: Opening) -> Result<AnyStore, OpenError> {
+    let mut options = oncegate_store_sql::PostgresOptions::new(url).map_err(OpenError::Store)?;
+    if opening == Opening::Existing {
+        options = options.existing();
+    }
+    let store = options.open().await.map_err(OpenError::Store)?;
     Ok(AnyStore::Postgres(Box::new(store)))
 }
 
 #[cfg(not(feature = "postgres"))]
-async fn postgres(_: &str) -> Result<AnyStore, OpenError> {
+async fn postgres(_: &str, _: Opening) -> Result<AnyStore, OpenError> {
     Err(OpenError::NotBuiltIn { feature: "postgres" })
 }
 

@@ -53,6 +53,7 @@ const WRITERS: usize = 2;
 pub struct PostgresOptions {
     settings: Settings,
     writers: usize,
+    is_existing: bool,
 }
 
 impl PostgresOptions {
@@ -62,7 +63,7 @@ impl PostgresOptions {
     /// (`disable`, `prefer`, `require`, `verify-full`), `sslrootcert` (a file, or `system`). Of several hosts the first that
     /// takes writes is used, now and after every lost connection.
     pub fn new(url: &str) -> Result<Self> {
-        Ok(Self { settings: Settings::from_url(url)?, writers: WRITERS })
+        Ok(Self { settings: Settings::from_url(url)?, writers: WRITERS, is_existing: false })
     }
 
     /// Keeps everything in this schema; created if need be.
@@ -85,11 +86,22 @@ impl PostgresOptions {
         self
     }
 
+    /// Opens only a schema that is there and up to date, and neither creates nor migrates one: for people who look.
+    #[must_use]
+    pub const fn existing(mut self) -> Self {
+        self.is_existing = true;
+        self
+    }
+
     /// Connects, migrates, and looks at how safe the server is; what it finds is logged, see [`PostgresStore::warnings`].
     pub async fn open(self) -> Result<PostgresStore> {
         let failed = |failure: Failure| failure.during("open", Effect::None);
         let settings = Arc::new(self.settings);
-        migrate::run(&settings).await?;
+        if self.is_existing {
+            migrate::check(&settings).await?;
+        } else {
+            migrate::run(&settings).await?;
+        }
         let reads = Link::new(Arc::clone(&settings), SETUP_READ);
         let session = reads.session().await.map_err(failed)?;
         let warnings = checks::run(&session).await.map_err(failed)?;

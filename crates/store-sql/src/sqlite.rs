@@ -46,6 +46,7 @@ pub struct SqliteOptions {
     path: PathBuf,
     clock: Clock,
     busy_timeout: Duration,
+    is_existing: bool,
 }
 
 impl SqliteOptions {
@@ -56,7 +57,15 @@ impl SqliteOptions {
             path: path.as_ref().to_path_buf(),
             clock: Clock::system(),
             busy_timeout: Duration::from_secs(5),
+            is_existing: false,
         }
+    }
+
+    /// Opens only a file that is there and up to date, and neither creates nor migrates one: for people who look.
+    #[must_use]
+    pub const fn existing(mut self) -> Self {
+        self.is_existing = true;
+        self
     }
 
     /// Uses this clock instead of the machine's.

@@ -28,8 +28,13 @@ impl Screen {
         self.check(seen == expected, &format!("{who:<34} {seen}"), expected);
     }
 
+    /// What there is to say, and not to check.
+    pub(super) fn note(&self, words: &str) {
+        line(&format!("     {}", self.painted("2", words)));
+    }
+
     /// The provider's count, and what it should be.
-    pub(super) fn charged(&mut self, charges: usize, expected: usize) {
+    pub(super) fn charged(&mut self, charges: u64, expected: u64) {
         let shown = format!("{:<34} {charges}", "the provider's charges so far");
         self.check(charges == expected, &shown, &expected.to_string());
     }
@@ -61,6 +66,6 @@ impl Screen {
 }
 
 /// A reader that went away is no reason to fail.
-fn line(text: &str) {
+pub(super) fn line(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }

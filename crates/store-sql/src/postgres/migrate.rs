@@ -32,6 +32,29 @@ pub(super) async fn run(settings: &Settings) -> Result<()> {
     }
 }
 
+/// Whether the schema is there and up to date; changes nothing.
+pub(super) async fn check(settings: &Settings) -> Result<()> {
+    let failed = |failure: Failure| failure.during("open", Effect::None);
+    let session = Session::open(settings, "").await.map_err(failed)?;
+    let done = applied(&session, &settings.schema).await.map_err(failed)?;
+    if done == Some(MIGRATIONS.len()) {
+        return Ok(());
+    }
+    let name = settings.schema.as_str();
+    let words = match done {
+        None => format!(
+            "there is no schema {name} of Oncegate's; nothing was created. Name another: ?schema=…, or run `oncegate migrate`."
+        ),
+        Some(done) if done > MIGRATIONS.len() => {
+            format!("schema {name} is of a newer release; it was not touched. Run the newer release.")
+        }
+        Some(_) => format!(
+            "schema {name} is not up to date with this release; it was not touched. Run `oncegate migrate` first."
+        ),
+    };
+    Err(StoreError::new(Kind::Misconfigured, Effect::None, "open").because(words))
+}
+
 /// The outer error is the server's, the inner one ours.
 async fn in_transaction(session: &Session, schema: &Schema) -> std::result::Result<Result<()>, Failure> {
     let (name, quoted) = (schema.as_str(), schema.quoted());

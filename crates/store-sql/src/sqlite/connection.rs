@@ -37,10 +37,12 @@ pub(super) fn for_reading(options: &SqliteOptions) -> Result<Connection> {
 
 const SYNCHRONOUS_FULL: i64 = 2;
 
-/// Opens the file, creating it if need be, and changes nothing in it.
+/// Opens the file, creating it if need be and allowed, and changes nothing in it.
 pub(super) fn open(options: &SqliteOptions) -> std::result::Result<Connection, Failure> {
-    let flags =
-        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    if !options.is_existing {
+        flags |= OpenFlags::SQLITE_OPEN_CREATE;
+    }
     let connection = Connection::open_with_flags(&options.path, flags)
         .map_err(|error| CannotOpen { path: options.path.clone(), error })?;
     connection.busy_timeout(options.busy_timeout)?;

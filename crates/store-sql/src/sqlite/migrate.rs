@@ -19,6 +19,10 @@ pub(super) fn run(options: &SqliteOptions) -> Result<()> {
     let mut connection = connection::open(options).map_err(failed)?;
     // Looked at before anything is changed: going over to WAL already writes.
     let done = look(&mut connection).map_err(failed)??;
+    if options.is_existing && done < MIGRATIONS.len() {
+        let words = "the file is not up to date with this release; it was not touched. Run `oncegate migrate` on it first.";
+        return Err(StoreError::new(Kind::Misconfigured, Effect::None, "open").because(words));
+    }
     connection::use_wal(&connection, options)?;
     if done == MIGRATIONS.len() {
         return Ok(());

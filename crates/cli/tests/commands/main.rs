@@ -1,0 +1,21 @@
+//! Every command, as an operator runs it: stdout, stderr and exit code, for good and for bad input.
+//!
+//! `check` and `fingerprint` have files of their own.
+
+#![expect(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "helpers of tests: what cannot be done should stop the test"
+)]
+
+mod completions;
+mod desk;
+#[path = "../payments/gateway.rs"]
+mod gateway;
+mod help;
+mod list;
+mod migrate;
+mod records;
+mod show;
+mod sources;
+mod stats;

@@ -1,0 +1,140 @@
+//! Where commands look: a store, or a gateway; and what they say if there is none.
+
+use std::fs;
+use std::net::SocketAddr;
+
+use insta::assert_snapshot;
+
+use crate::desk::{Desk, seen};
+use crate::gateway::Gateway;
+use crate::records;
+
+const TOKEN: &str = "hunter2hunter2hunter2";
+/// Nobody listens there.
+const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1);
+
+/// The same question, and the same answer to the last byte: the store itself, and the gateway that uses it.
+#[test]
+fn a_store_and_its_gateway_say_the_same() {
+    let desk = Desk::with(records::all());
+    let gateway = Gateway::start(desk.path(), NOWHERE, None);
+    for line in [
+        "keys list",
+        "keys list --json",
+        "keys list --limit 3",
+        "keys list --state unknown",
+        "keys list --parked",
+        "keys list --scope other --key order-0001-payment",
+        "keys list --operation 'POST /payments' --limit 500",
+        "keys list --key order-9999-payment",
+        "keys list --after 5",
+        "keys list --after yesterday",
+        "keys show order-0001-payment",
+        "keys show order-0001-payment --scope acme",
+        "keys show order-0001-payment --scope acme --body",
+        "keys show order-0004-payment",
+        "keys show order-0005-payment --json",
+        "keys show order-9999-payment",
+        "keys show op_00000000000000000000000000",
+        "stats",
+        "stats --json",
+    ] {
+        let (asked, told) = (desk.ask(line), desk.run(&format!("{line} --admin http://{}", gateway.admin)));
+        assert_eq!(asked, told, "{line}");
+    }
+}
+
+#[test]
+fn a_gateway_with_a_token() {
+    let desk = Desk::with(records::all());
+    let gateway = Gateway::start(desk.path(), NOWHERE, Some(TOKEN));
+    for line in ["keys list", "keys show order-0004-payment", "stats"] {
+        let ask = |token: Option<&str>| {
+            let mut command = desk.command(line);
+            command.env("ONCEGATE_ADMIN", format!("http://{}/", gateway.admin));
+            command.envs(token.map(|token| ("ONCEGATE_ADMIN_TOKEN", token)));
+            seen(&command.output().unwrap())
+        };
+        assert_snapshot!("token_missing", ask(None));
+        assert_snapshot!("token_missing", ask(Some("")));
+        assert_snapshot!("token_wrong", ask(Some("hunter2hunter2hunter3")));
+        assert_eq!(ask(Some(TOKEN)), desk.ask(line));
+    }
+}
+
+/// Killed, it says nothing; started again, it says the same as before.
+#[test]
+fn a_gateway_that_is_down() {
+    let desk = Desk::with(records::all());
+    let mut gateway = Gateway::start(desk.path(), NOWHERE, None);
+    let line = format!("stats --admin {}", gateway.admin);
+    let before = desk.run(&line);
+    gateway.is_killed();
+    let down = desk.run(&line);
+    assert_snapshot!("gateway_down", down.replace(&gateway.admin.to_string(), "ADMIN"));
+    gateway.starts_again();
+    assert_eq!(desk.run(&line), before);
+    // The public listener is not the admin's: it wants to forward.
+    let wrong = desk.run(&format!("stats --admin {}", gateway.address));
+    assert_snapshot!("not_the_admin_listener", wrong.replace(&gateway.address.to_string(), "LISTEN"));
+}
+
+#[test]
+fn a_store_that_is_down() {
+    let desk = Desk::empty();
+    for line in ["keys list", "keys show order-1", "stats"] {
+        let down = |store: &str| desk.run(&format!("{line} --store {store}"));
+        assert_snapshot!("file_missing", down("sqlite://oncegate.db"));
+        assert_snapshot!("postgres_down", down("postgres://u:hunter2@127.0.0.1:1/db"));
+        assert_snapshot!("redis_down", down("redis://:hunter2@127.0.0.1:1/"));
+    }
+    assert_eq!(fs::read_dir(desk.path()).unwrap().count(), 0, "whoever looks creates nothing");
+}
+
+/// A file that is there, and empty: it is not made a store of by a look.
+#[test]
+fn a_store_that_was_never_made() {
+    let desk = Desk::empty();
+    fs::write(desk.path().join("oncegate.db"), "").unwrap();
+    assert_snapshot!("not_migrated", desk.ask("stats"));
+    assert_eq!(fs::read(desk.path().join("oncegate.db")).unwrap(), b"");
+}
+
+#[test]
+fn urls_that_are_none() {
+    let desk = Desk::empty();
+    assert_snapshot!("memory", desk.run("stats --store memory:"));
+    assert_snapshot!("not_a_store", desk.run("stats --store oncegate.db"));
+    assert_snapshot!("not_a_store_with_password", desk.run("stats --store oracle://u:hunter2@h/"));
+    assert_snapshot!("no_path", desk.run("stats --store sqlite://"));
+    assert_snapshot!("both", desk.run("stats --store sqlite://oncegate.db --admin 127.0.0.1:1"));
+    for (name, url) in [
+        ("admin_scheme", "https://127.0.0.1:9090"),
+        ("admin_path", "http://127.0.0.1:9090/api"),
+        ("admin_no_port", "http://127.0.0.1"),
+        ("admin_bad_port", "http://127.0.0.1:port"),
+        ("admin_user", "http://u:hunter2@127.0.0.1:9090"),
+        ("admin_no_host", "http://no.such.host.invalid:9090"),
+    ] {
+        assert_snapshot!(name, desk.run(&format!("stats --admin {url}")));
+    }
+}
+
+/// A flag before either variable; the admin listener's before the store's; an empty one is not set.
+#[test]
+fn flags_go_before_variables() {
+    let desk = Desk::with(records::all());
+    let admin_down = "http://127.0.0.1:1";
+    let stats = desk.ask("stats");
+    let ask = |line: &str, variables: &[(&str, &str)]| {
+        seen(&desk.command(line).envs(variables.iter().copied()).output().unwrap())
+    };
+    let (admin, store) = (("ONCEGATE_ADMIN", admin_down), ("ONCEGATE_STORE", "sqlite://oncegate.db"));
+    assert_eq!(ask("stats", &[store]), stats);
+    assert_eq!(ask("stats", &[store, ("ONCEGATE_ADMIN", "")]), stats);
+    assert_eq!(ask("stats --store sqlite://oncegate.db", &[admin]), stats);
+    assert_eq!(ask("stats --store sqlite://oncegate.db", &[admin, ("ONCEGATE_STORE", "garbage")]), stats);
+    for seen in [ask("stats", &[admin, store]), ask(&format!("stats --admin {admin_down}"), &[store])] {
+        assert!(seen.contains("the gateway at http://127.0.0.1:1 cannot be reached"), "{seen}");
+    }
+}

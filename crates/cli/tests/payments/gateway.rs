@@ -1,0 +1,98 @@
+//! The gateway: `oncegate serve`, a process of its own.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, Stdio};
+
+/// A running gateway. Dropped, it is killed.
+pub(crate) struct Gateway {
+    config: PathBuf,
+    token: Option<String>,
+    child: Child,
+    pub(crate) address: SocketAddr,
+    pub(crate) admin: SocketAddr,
+}
+
+impl Gateway {
+    /// In front of `upstream`, with its store in `folder`, on ports that are free; operators must show the token, if there is one.
+    pub(crate) fn start(folder: &Path, upstream: SocketAddr, token: Option<&str>) -> Self {
+        let token = token.map(str::to_owned);
+        let config = folder.join("gateway.toml");
+        let store = folder.join("oncegate.db");
+        let anywhere: SocketAddr = ([127, 0, 0, 1], 0).into();
+        write(&config, anywhere, anywhere, upstream, &store);
+        let (child, address, admin) = run(&config, token.as_deref());
+        // From now on it is found where it is.
+        write(&config, address, admin, upstream, &store);
+        Self { config, token, child, address, admin }
+    }
+
+    /// `kill -9`: nothing is said, settled or answered.
+    pub(crate) fn is_killed(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// On the same ports and store.
+    pub(crate) fn starts_again(&mut self) {
+        let (child, address, admin) = run(&self.config, self.token.as_deref());
+        assert_eq!((address, admin), (self.address, self.admin));
+        self.child = child;
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let _gone = self.child.kill();
+        let _status = self.child.wait();
+    }
+}
+
+fn write(config: &Path, listen: SocketAddr, admin: SocketAddr, upstream: SocketAddr, store: &Path) {
+    // A lease is short, so that a story of a crash is; it is renewed while a payment runs.
+    let text = format!(
+        "[listen]\naddress = \"{listen}\"\n[admin]\naddress = \"{admin}\"\n[upstream]\nurl = \"http://{upstream}\"\n\
+         [store]\nurl = \"sqlite://{}\"\n[defaults]\nprofile = \"payments\"\nlease = \"2s\"\nattempt_deadline = \"2m\"\n",
+        store.display()
+    );
+    fs::write(config, text).unwrap();
+}
+
+fn run(config: &Path, token: Option<&str>) -> (Child, SocketAddr, SocketAddr) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_oncegate"))
+        .env_clear()
+        .envs(token.map(|token| ("ONCEGATE_ADMIN_TOKEN", token)))
+        .args(["serve", "--log", "error", "--config"])
+        .arg(config)
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(child.stderr.take().unwrap());
+    let Some((address, admin)) = addresses(&mut said) else {
+        let _gone = child.kill();
+        let _status = child.wait();
+        panic!("the gateway did not start");
+    };
+    // Whatever else it says is shown if the test fails.
+    std::thread::spawn(move || {
+        said.lines().map_while(Result::ok).for_each(|line| eprintln!("gateway: {line}"));
+    });
+    (child, address, admin)
+}
+
+/// `oncegate listens on http://A in front of http://B, and for operators on http://C`
+fn addresses(said: &mut BufReader<ChildStderr>) -> Option<(SocketAddr, SocketAddr)> {
+    for line in said.lines().map_while(Result::ok) {
+        let Some(rest) = line.strip_prefix("oncegate listens on http://") else {
+            eprintln!("gateway: {line}");
+            continue;
+        };
+        let (address, _) = rest.split_once(' ')?;
+        let (_, admin) = rest.rsplit_once("http://")?;
+        return Some((address.parse().ok()?, admin.parse().ok()?));
+    }
+    None
+}

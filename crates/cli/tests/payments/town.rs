@@ -1,0 +1,207 @@
+//! Who is in a story, and what can happen to them.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use example_payments::post::{self, NoReply, Reply};
+use example_payments::provider::{self, Faults, Late, Secret};
+use example_payments::{Serving, api};
+use hyper::Request;
+use hyper::body::Bytes;
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+
+use crate::gateway::Gateway;
+use crate::order::Order;
+use crate::postman::Postman;
+
+/// What provider and API share.
+pub(crate) const WEBHOOK_SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+/// Reached only if something is broken.
+pub(crate) const FOREVER: Duration = Duration::from_mins(1);
+const ANYWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+
+/// Whether the provider tells a repetition by its own `Idempotency-Key`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Memory {
+    Good,
+    None,
+}
+
+/// A story that comes out the same with either provider is told with both.
+pub(crate) const EITHER: [Memory; 2] = [Memory::Good, Memory::None];
+
+/// How long the API waits for the provider.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    Endless,
+    Short,
+}
+
+impl Patience {
+    const fn span(self) -> Duration {
+        match self {
+            Self::Endless => FOREVER,
+            Self::Short => Duration::from_millis(200),
+        }
+    }
+}
+
+/// Provider, API, postman and gateway, with their files in a folder that goes with them.
+pub(crate) struct Town {
+    gateway: RefCell<Gateway>,
+    api: Cell<Option<Serving>>,
+    api_options: api::Options,
+    provider: Cell<Option<Serving>>,
+    provider_options: provider::Options,
+    pub(crate) postman: Postman,
+    time: watch::Sender<bool>,
+    orders: Cell<u32>,
+    pub(crate) runtime: Runtime,
+    _folder: TempDir,
+}
+
+impl Town {
+    /// A town whose API waits for the provider as long as it takes.
+    pub(crate) fn opens(memory: Memory) -> Self {
+        Self::opens_with(memory, Patience::Endless)
+    }
+
+    /// A town in which whatever is late stays late until [`Town::time_passes`].
+    pub(crate) fn opens_with(memory: Memory, patience: Patience) -> Self {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let secret = Secret::parse(WEBHOOK_SECRET).unwrap();
+        let postman = runtime.block_on(Postman::starts());
+        let (time, clock) = watch::channel(false);
+        let mut provider_options = provider::Options {
+            listen: ANYWHERE,
+            ledger: folder.path().join("provider.db"),
+            is_idempotent: memory == Memory::Good,
+            faults: Faults::default(),
+            webhook: Some((postman.address(), secret.clone())),
+            late: Late::Until(clock),
+        };
+        let provider = runtime.block_on(provider::start(provider_options.clone())).unwrap();
+        provider_options.listen = provider.address();
+        let mut api_options = api::Options {
+            listen: ANYWHERE,
+            book: folder.path().join("payments.db"),
+            provider: provider.address().to_string(),
+            patience: patience.span(),
+            webhook_secret: Some(secret),
+        };
+        let api = runtime.block_on(api::start(api_options.clone())).unwrap();
+        api_options.listen = api.address();
+        let gateway = Gateway::start(folder.path(), api.address(), None);
+        Self {
+            gateway: RefCell::new(gateway),
+            api: Cell::new(Some(api)),
+            api_options,
+            provider: Cell::new(Some(provider)),
+            provider_options,
+            postman,
+            time,
+            orders: Cell::new(0),
+            runtime,
+            _folder: folder,
+        }
+    }
+
+    /// A town in which what is late is late by the clock, webhooks go straight to the API, and the provider remembers nothing.
+    pub(crate) fn opens_in_disorder() -> Self {
+        let mut town = Self::opens_with(Memory::None, Patience::Short);
+        town.provider_stops();
+        let secret = Secret::parse(WEBHOOK_SECRET).unwrap();
+        town.provider_options.webhook = Some((format!("{}/webhooks/provider", town.api_address()), secret));
+        town.provider_options.late = Late::By(Duration::from_millis(50));
+        town.provider_returns();
+        town
+    }
+
+    /// Somebody wants to pay; nothing is sent yet.
+    pub(crate) fn order(&self, amount: u32) -> Order<'_> {
+        let body = format!(r#"{{"amount": {amount}, "currency": "EUR"}}"#);
+        Order::new(self, self.new_key(), "/payments".to_owned(), body)
+    }
+
+    /// A key that nobody has used.
+    pub(crate) fn new_key(&self) -> String {
+        self.orders.set(self.orders.get() + 1);
+        format!("order-{:04}-payment", self.orders.get())
+    }
+
+    /// What was late happens now.
+    pub(crate) fn time_passes(&self) {
+        self.time.send_replace(true);
+    }
+
+    pub(crate) fn api_stops(&self) {
+        self.runtime.block_on(self.api.take().unwrap().stop());
+    }
+
+    pub(crate) fn api_returns(&self) {
+        self.api.set(Some(self.runtime.block_on(api::start(self.api_options.clone())).unwrap()));
+    }
+
+    pub(crate) fn provider_stops(&self) {
+        self.runtime.block_on(self.provider.take().unwrap().stop());
+    }
+
+    pub(crate) fn provider_returns(&self) {
+        self.provider
+            .set(Some(self.runtime.block_on(provider::start(self.provider_options.clone())).unwrap()));
+    }
+
+    /// `kill -9`.
+    pub(crate) fn gateway_is_killed(&self) {
+        self.gateway.borrow_mut().is_killed();
+    }
+
+    pub(crate) fn gateway_returns(&self) {
+        self.gateway.borrow_mut().starts_again();
+    }
+
+    pub(crate) fn gateway_address(&self) -> SocketAddr {
+        self.gateway.borrow().address
+    }
+
+    pub(crate) fn admin_address(&self) -> SocketAddr {
+        self.gateway.borrow().admin
+    }
+
+    pub(crate) const fn api_address(&self) -> SocketAddr {
+        self.api_options.listen
+    }
+
+    pub(crate) const fn provider_address(&self) -> SocketAddr {
+        self.provider_options.listen
+    }
+
+    /// The judge's verdict.
+    pub(crate) fn the_judge_convicts(&self, references: usize) {
+        let verdict = self.get(self.provider_address(), "/ledger");
+        assert_eq!(verdict["charged_twice"].as_array().unwrap().len(), references, "{verdict}");
+    }
+
+    pub(crate) fn send(&self, to: SocketAddr, request: Request<Bytes>) -> Result<Reply, NoReply> {
+        self.runtime.block_on(post::send(&to.to_string(), request, FOREVER))
+    }
+
+    pub(crate) fn get(&self, from: SocketAddr, path: &str) -> Value {
+        let request = Request::get(path).header("host", "town").body(Bytes::new()).unwrap();
+        let reply = self.send(from, request).unwrap_or_else(|why| panic!("{from}{path} {why}"));
+        assert_eq!(reply.status, 200, "{path}: {}", reply.json());
+        reply.json()
+    }
+
+    pub(crate) fn put(&self, to: SocketAddr, path: &str, body: &Value) {
+        let request = Request::put(path).header("host", "town").header("content-type", "application/json");
+        let reply = self.send(to, request.body(Bytes::from(body.to_string())).unwrap()).unwrap();
+        assert_eq!(reply.status, 204, "{path}: {}", reply.json());
+    }
+}
