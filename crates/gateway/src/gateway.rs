@@ -131,7 +131,8 @@ impl Gateway {
                 "requests are still in flight at the end of the drain: their outcome is recorded as unknown"
             );
             let _ = self.abandon.send(true);
-            all = self.engine.drain(last).await;
+            // Worth more than to end on time: what is not written down stays in progress until its lease lapses.
+            all = self.engine.drain(last.max(WRITE_DOWN)).await;
             // Answers that are ready leave now.
             let _ = tokio::time::timeout(Duration::from_secs(1), &mut closing).await;
         }
@@ -141,6 +142,9 @@ impl Gateway {
         all
     }
 }
+
+/// So long, at least, a shutdown tries to write down what it has given up, however short its drain.
+const WRITE_DOWN: Duration = Duration::from_secs(2);
 
 /// What a reload has done.
 #[derive(Clone, Debug, PartialEq, Eq)]
