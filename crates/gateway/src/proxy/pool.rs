@@ -21,6 +21,7 @@ use crate::config::{ConfigError, Http, Upstream};
 
 type One = http1::SendRequest<RequestBody<Incoming>>;
 type Two = http2::SendRequest<RequestBody<Incoming>>;
+type Refused = TrySendError<Outgoing>;
 
 /// Kept connections.
 pub(super) struct Pool {
@@ -71,11 +72,12 @@ impl Pool {
             let (connection, is_new) = self.connection().await?;
             may_send()?;
             let (sent, lent) = match connection {
-                Connected::One(mut one) => {
+                Connected::One(one) => {
                     forward::into_one(&mut request);
-                    let sent = tokio::time::timeout(self.timeout, one.try_send_request(request)).await;
-                    let idle = Arc::clone(&self.idle);
-                    (sent, Some(Lent { one, longest: idle.longest, idle }))
+                    match tokio::time::timeout(self.timeout, exchange(one, request)).await {
+                        Ok((sent, one)) => (Ok(sent), one.map(|one| Lent::new(one, &self.idle))),
+                        Err(elapsed) => (Err(elapsed), None),
+                    }
                 }
                 Connected::Two(mut two) => {
                     forward::into_two(&mut request, &self.scheme, &self.authority);
@@ -136,6 +138,31 @@ impl Pool {
     }
 }
 
+/// Gives a request to a connection, and waits for the head of its answer. The connection comes back unless it has ended.
+///
+/// A request that is put into a connection's channel in the very moment in which the connection ends may stay there, neither taken nor
+/// refused, for as long as there is a sender (hyperium/hyper#4122). So the sender goes when the connection has: then the request comes
+/// back at once, and not as a timeout, which would be a doubt.
+async fn exchange(mut one: One, request: Outgoing) -> (Result<Response<Incoming>, Refused>, Option<One>) {
+    let mut answer = std::pin::pin!(one.try_send_request(request));
+    let ended = async {
+        // It is ready for another before this one is answered: never, but then there is nothing to watch.
+        if one.ready().await.is_ok() {
+            std::future::pending::<()>().await;
+        }
+    };
+    let answered = tokio::select! {
+        biased;
+        answered = &mut answer => Some(answered),
+        () = ended => None,
+    };
+    if let Some(answered) = answered {
+        return (answered, Some(one));
+    }
+    drop(one);
+    (answer.await, None)
+}
+
 /// Idle connections, the last used first.
 struct Idle {
     kept: Mutex<VecDeque<Kept>>,
@@ -182,6 +209,10 @@ pub(super) struct Lent {
 }
 
 impl Lent {
+    fn new(one: One, idle: &Arc<Idle>) -> Self {
+        Self { one, idle: Arc::clone(idle), longest: idle.longest }
+    }
+
     /// A server may say how long it keeps an idle connection. One that is closed just as a request leaves by it is a doubt, so
     /// ours end well before.
     fn told(mut self, response: &Response<Incoming>) -> Self {
