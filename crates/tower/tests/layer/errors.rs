@@ -81,19 +81,21 @@ async fn serve(errors: impl IntoIterator<Item = BoxError>) -> SocketAddr {
 
 #[tokio::test]
 async fn what_proves_that_nothing_was_sent_frees_the_key() {
+    let unreachable = (502, "upstream_unreachable");
     let proofs = [
-        Failure::ConnectionRefused,
-        Failure::ConnectTimeout,
-        Failure::NameNotFound,
-        Failure::TlsHandshake,
-        Failure::QueueFull,
+        (Failure::ConnectionRefused, unreachable),
+        (Failure::ConnectTimeout, unreachable),
+        (Failure::NameNotFound, unreachable),
+        (Failure::TlsHandshake, unreachable),
+        // It is there, and busy.
+        (Failure::QueueFull, (503, "overloaded")),
     ];
-    for failure in proofs {
+    for (failure, (status, code)) in proofs {
         let addr = serve([Failed(failure).into(), Around(Failed(failure)).into()]).await;
         let call = Call::post("/").key("one");
         for _direct_and_wrapped in 0..2 {
             let reply = call.send(addr).await;
-            let problem = reply.expect_problem(502, "upstream_unreachable");
+            let problem = reply.expect_problem(status, code);
             assert!(problem["detail"].as_str().unwrap().contains("same key"), "{problem}");
             assert!(reply.header("retry-after").is_some());
         }
