@@ -9,7 +9,7 @@ use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 
 use crate::client::{Call, Connection, within};
-use crate::gateway::{Stage, in_front_of, start, state};
+use crate::gateway::{Stage, in_front_of, record, start};
 use crate::http2::Both;
 use crate::tls::Certificates;
 use crate::upstream::{Act, Seen, Upstream, answer, ok};
@@ -84,7 +84,8 @@ async fn connections_that_are_closed_at_any_moment() {
     const CLIENTS: usize = 8;
     const REQUESTS: usize = 250;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let gateway = in_front_of(listener.local_addr().unwrap(), "").await;
+    let toml = "[upstream]\ntimeout = \"20s\"";
+    let gateway = in_front_of(listener.local_addr().unwrap(), toml).await;
     let runs = Arc::new(Mutex::new(HashMap::<String, usize>::new()));
     let counted = Arc::clone(&runs);
     tokio::spawn(async move {
@@ -120,7 +121,11 @@ async fn connections_that_are_closed_at_any_moment() {
             assert_eq!(runs, 1, "{key}");
         } else {
             assert!(runs <= 1, "{key} ran {runs} times");
-            assert_eq!(state(&gateway, key).await.as_deref(), Some("unknown"), "{key}");
+            let record = record(&gateway, key).await.unwrap();
+            assert_eq!(record["state"], "unknown", "{key}");
+            // Every connection is answered by, or ends: nobody has to wait for a timeout.
+            let error = record["last_error"]["detail"].as_str().unwrap();
+            assert!(!error.contains("in time"), "{key} ran {runs} times: {error}");
         }
     }
     assert_eq!(told.len(), CLIENTS * REQUESTS);
