@@ -60,9 +60,11 @@ impl Frames {
     }
 
     pub(crate) async fn write(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> io::Result<()> {
-        let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
-        let frame = [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat();
-        self.0.write_all(&frame).await
+        self.write_raw(&frame(kind, flags, stream, payload)).await
+    }
+
+    pub(crate) async fn write_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all(bytes).await
     }
 
     pub(crate) async fn read(&mut self) -> io::Result<Frame> {
@@ -105,4 +107,10 @@ impl Frames {
     pub(crate) async fn expect_request(&mut self) -> u32 {
         within(self.request()).await.unwrap()
     }
+}
+
+/// A frame, as bytes.
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }

@@ -6,7 +6,7 @@ use oncegate_gateway::Gateway;
 use tokio::net::TcpListener;
 
 use crate::client::{Call, within};
-use crate::frames::{DATA, END_STREAM, Frames, GOAWAY, RST_STREAM};
+use crate::frames::{DATA, END_STREAM, Frames, GOAWAY, RST_STREAM, frame};
 use crate::gateway::{start, state};
 use crate::http2;
 
@@ -111,8 +111,9 @@ async fn a_whole_answer_before_a_reset_is_whole() {
             }
         };
         peer.head(stream, Some("5")).await.unwrap();
-        peer.write(DATA, END_STREAM, stream, b"whole").await.unwrap();
-        peer.write(RST_STREAM, 0, stream, &NO_ERROR).await.unwrap();
+        // Both are there before either is looked at.
+        let answer = frame(DATA, END_STREAM, stream, b"whole");
+        peer.write_raw(&[answer, frame(RST_STREAM, 0, stream, &NO_ERROR)].concat()).await.unwrap();
         while peer.read().await.is_ok() {}
     });
     let upload = Call::anonymous("PUT", "/upload").body("0123456789");
