@@ -31,7 +31,6 @@ pub(crate) struct Frame {
     pub(crate) kind: u8,
     pub(crate) flags: u8,
     pub(crate) stream: u32,
-    pub(crate) payload: Vec<u8>,
 }
 
 impl Frames {
@@ -73,7 +72,7 @@ impl Frames {
         let [a, b, c, kind, flags, d, e, f, g] = head;
         let mut payload = vec![0; u32::from_be_bytes([0, a, b, c]) as usize];
         self.0.read_exact(&mut payload).await?;
-        Ok(Frame { kind, flags, stream: u32::from_be_bytes([d, e, f, g]), payload })
+        Ok(Frame { kind, flags, stream: u32::from_be_bytes([d, e, f, g]) })
     }
 
     /// Reads until a request has come whole, and says by which stream.

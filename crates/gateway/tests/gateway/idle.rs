@@ -13,7 +13,7 @@ use crate::http2;
 use crate::upstream::{Gate, Upstream};
 use crate::wire;
 
-const IDLE: &str = "[listen]\nidle_timeout = \"200ms\"\n";
+const IDLE: &str = "[listen]\nidle_timeout = \"100ms\"\n";
 
 /// A client spoke HTTP/2, made one request and stayed: hyper's limit for a head is for HTTP/1 only, and its pings were answered by the
 /// client's library. Ten thousand of those, and nobody else was let in.
