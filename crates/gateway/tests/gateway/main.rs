@@ -27,6 +27,7 @@ mod replay;
 mod reply;
 mod scope;
 mod shutdown;
+mod spelling;
 mod store;
 mod streaming;
 mod streams;
