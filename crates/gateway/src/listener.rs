@@ -145,7 +145,7 @@ impl Connection {
                 Ok::<_, std::convert::Infallible>(answer.map(|body| Using {
                     body,
                     rest: Bytes::new(),
-                    _using: using,
+                    _under_way: using,
                 }))
             }
         });
@@ -217,7 +217,7 @@ pin_project! {
         #[pin]
         body: B,
         rest: Bytes,
-        _using: UnderWay,
+        _under_way: UnderWay,
     }
 }
 

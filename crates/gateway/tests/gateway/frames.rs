@@ -67,12 +67,13 @@ impl Frames {
     }
 
     pub(crate) async fn read(&mut self) -> io::Result<Frame> {
-        let mut head = [0; 9];
-        self.0.read_exact(&mut head).await?;
-        let [a, b, c, kind, flags, d, e, f, g] = head;
-        let mut payload = vec![0; u32::from_be_bytes([0, a, b, c]) as usize];
-        self.0.read_exact(&mut payload).await?;
-        Ok(Frame { kind, flags, stream: u32::from_be_bytes([d, e, f, g]) })
+        // Three bytes of length, kind, flags, four bytes of stream.
+        let length = self.0.read_u16().await?;
+        let length = usize::from(length) << 8 | usize::from(self.0.read_u8().await?);
+        let (kind, flags) = (self.0.read_u8().await?, self.0.read_u8().await?);
+        let stream = self.0.read_u32().await?;
+        self.0.read_exact(&mut vec![0; length]).await?;
+        Ok(Frame { kind, flags, stream })
     }
 
     /// Reads until a request has come whole, and says by which stream.
