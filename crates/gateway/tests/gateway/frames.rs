@@ -3,7 +3,7 @@
 
 use std::io;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::client::within;
@@ -24,7 +24,7 @@ const MAX_CONCURRENT_STREAMS: u16 = 3;
 
 /// One side of a connection.
 #[derive(Debug)]
-pub(crate) struct Frames(TcpStream);
+pub(crate) struct Frames(BufReader<TcpStream>);
 
 #[derive(Debug)]
 pub(crate) struct Frame {
@@ -38,7 +38,7 @@ impl Frames {
     pub(crate) async fn accept(listener: &TcpListener) -> Self {
         let (stream, _) = listener.accept().await.unwrap();
         stream.set_nodelay(true).unwrap();
-        Self(stream)
+        Self(BufReader::new(stream))
     }
 
     /// Reads the client's first words, and says how many streams it may have; `None`: nothing about it.
