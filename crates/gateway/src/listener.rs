@@ -5,11 +5,12 @@ mod stall;
 use std::io;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -39,6 +40,10 @@ pub(crate) struct Listener {
 
 /// The most requests at once on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 100;
+/// The most of an answer that is given to a connection at once.
+const PIECE_BYTES: usize = 64 << 10;
+/// Connections are looked at as often as their limits need, but not without a pause.
+const LOOK_AT_MOST_EVERY: Duration = Duration::from_millis(10);
 /// A pause after an error of `accept` that is not the peer's: out of file descriptors, mostly.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -123,7 +128,7 @@ impl Connection {
         T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let Self { http, public, peer, watcher, room, settings } = self;
-        let use_of_it = Arc::new(Use::default());
+        let use_of_it = Arc::new(Use::new());
         let used = Arc::clone(&use_of_it);
         let service = service_fn(move |mut request: http::Request<hyper::body::Incoming>| {
             let using = used.begin();
@@ -137,26 +142,27 @@ impl Connection {
             let public = Arc::clone(&public);
             async move {
                 let answer = public.answer(request).await;
-                Ok::<_, std::convert::Infallible>(answer.map(|body| Using { body, _using: using }))
+                Ok::<_, std::convert::Infallible>(answer.map(|body| Using {
+                    body,
+                    rest: Bytes::new(),
+                    _under_way: using,
+                }))
             }
         });
         let stream = Stalling::new(stream, settings.body_timeout);
+        let is_stuck = stream.is_stuck();
         let connection = http.serve_connection_with_upgrades(TokioIo::new(stream), service);
         let mut connection = std::pin::pin!(watcher.watch(connection.into_owned()));
         // hyper's own limit on a head begins when it knows which version it reads, and is not for HTTP/2: whoever says nothing would
         // never end.
-        let mut seen = 0;
-        let mut patience = settings.header_timeout;
+        let look_every = settings.header_timeout.min(settings.idle_timeout).max(LOOK_AT_MOST_EVERY);
         let ended = loop {
-            if let Ok(ended) = tokio::time::timeout(patience, &mut connection).await {
+            if let Ok(ended) = tokio::time::timeout(look_every, &mut connection).await {
                 break ended;
             }
-            let begun = use_of_it.begun.load(Ordering::Relaxed);
-            if begun == seen && use_of_it.under_way.load(Ordering::Relaxed) == 0 {
+            if use_of_it.is_over(&settings) && !is_stuck.load(Ordering::Relaxed) {
                 return tracing::debug!("a client's connection said nothing");
             }
-            seen = begun;
-            patience = settings.idle_timeout;
         };
         if let Err(error) = ended {
             tracing::debug!(%error, "a client's connection ended");
@@ -165,17 +171,31 @@ impl Connection {
 }
 
 /// What a connection is used for.
-#[derive(Default)]
-struct Use {
-    begun: AtomicUsize,
-    under_way: AtomicUsize,
+struct Use(Mutex<Used>);
+
+struct Used {
+    has_begun: bool,
+    under_way: usize,
+    /// When it began, or when a request last began or ended.
+    since: Instant,
 }
 
 impl Use {
+    fn new() -> Self {
+        Self(Mutex::new(Used { has_begun: false, under_way: 0, since: Instant::now() }))
+    }
+
     fn begin(self: &Arc<Self>) -> UnderWay {
-        self.begun.fetch_add(1, Ordering::Relaxed);
-        self.under_way.fetch_add(1, Ordering::Relaxed);
+        let mut used = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *used = Used { has_begun: true, under_way: used.under_way + 1, since: Instant::now() };
         UnderWay(Arc::clone(self))
+    }
+
+    /// Whether nothing was asked for as long as it may.
+    fn is_over(&self, settings: &Listen) -> bool {
+        let used = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let limit = if used.has_begun { settings.idle_timeout } else { settings.header_timeout };
+        used.under_way == 0 && used.since.elapsed() >= limit
     }
 }
 
@@ -184,36 +204,57 @@ struct UnderWay(Arc<Use>);
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.0.under_way.fetch_sub(1, Ordering::Relaxed);
+        let mut used = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        used.under_way -= 1;
+        used.since = Instant::now();
     }
 }
 
 pin_project! {
-    /// An answer's body, by which its request is under way.
+    /// An answer's body, by which its request is under way. It is given in pieces: HTTP/2 takes whatever it is given, and keeps it until
+    /// the client wants it.
     struct Using<B> {
         #[pin]
         body: B,
-        _using: UnderWay,
+        rest: Bytes,
+        _under_way: UnderWay,
     }
 }
 
-impl<B: Body> Body for Using<B> {
-    type Data = B::Data;
+impl<B: Body<Data = Bytes>> Body for Using<B> {
+    type Data = Bytes;
     type Error = B::Error;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        self.project().body.poll_frame(cx)
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let this = self.project();
+        if this.rest.is_empty() {
+            match this.body.poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                    Ok(data) => *this.rest = data,
+                    Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+                },
+                otherwise => return otherwise,
+            }
+        }
+        let piece = this.rest.split_to(this.rest.len().min(PIECE_BYTES));
+        Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let (hint, rest) = (self.body.size_hint(), self.rest.len() as u64);
+        let mut whole = SizeHint::new();
+        whole.set_lower(hint.lower().saturating_add(rest));
+        if let Some(upper) = hint.upper() {
+            whole.set_upper(upper.saturating_add(rest));
+        }
+        whole
     }
 }
 

@@ -42,11 +42,15 @@ impl ConfigError {
         span: &Range<usize>,
         message: impl Into<String>,
     ) -> Self {
-        Self { source: name(path), place: Some(Place::of(text, span)), message: message.into() }
+        Self {
+            source: name(path),
+            place: Some(Place::of(text, span)),
+            message: without_passwords(&message.into()),
+        }
     }
 
     pub(crate) fn of(source: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { source: source.into(), place: None, message: message.into() }
+        Self { source: source.into(), place: None, message: without_passwords(&message.into()) }
     }
 
     /// Line and column, from 1, where the file is at fault.
@@ -87,28 +91,18 @@ impl Place {
     }
 }
 
-/// Whatever stands before the `@` of a URL may be a password, wherever the URL stands.
+/// Whatever stands before the `@` of a URL, or in its query, may be a password, wherever the URL stands. Where it ends is not certain in
+/// a file with a mistake in it: too much is hidden rather than too little.
 fn without_passwords(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find("://") {
-        let (before, after) = rest.split_at(at + 3);
-        shown.push_str(before);
-        let end = after
-            .find(|letter: char| letter.is_whitespace() || matches!(letter, '"' | '\'' | '`'))
-            .unwrap_or(after.len());
-        let (url, others) = after.split_at(end);
-        match url.rsplit_once('@') {
-            Some((_, host)) => {
-                shown.push_str("…@");
-                shown.push_str(host);
-            }
-            None => shown.push_str(url),
-        }
-        rest = others;
+    let Some(start) = text.find("://").map(|at| at + 3) else { return text.to_owned() };
+    let (before, url) = text.split_at(start);
+    match (url.rfind('@'), url.find('?')) {
+        (None, None) => text.to_owned(),
+        (Some(at), None) => format!("{before}…{}", &url[at..]),
+        (Some(at), Some(query)) if query > at => format!("{before}…{}?…", &url[at..query]),
+        (Some(_), Some(_)) => format!("{before}…"),
+        (None, Some(query)) => format!("{before}{}?…", &url[..query]),
     }
-    shown.push_str(rest);
-    shown
 }
 
 /// Keys whose values are secrets, or may hold one.

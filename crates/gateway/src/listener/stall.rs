@@ -2,6 +2,8 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -13,11 +15,18 @@ pub(super) struct Stalling<T> {
     stream: T,
     patience: Duration,
     stalled: Option<Pin<Box<Sleep>>>,
+    /// Whether something waits to be taken.
+    is_stuck: Arc<AtomicBool>,
 }
 
 impl<T> Stalling<T> {
-    pub(super) const fn new(stream: T, patience: Duration) -> Self {
-        Self { stream, patience, stalled: None }
+    pub(super) fn new(stream: T, patience: Duration) -> Self {
+        Self { stream, patience, stalled: None, is_stuck: Arc::default() }
+    }
+
+    /// Tells whether something waits to be taken by the client.
+    pub(super) fn is_stuck(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.is_stuck)
     }
 
     fn unless_stalled<R>(
@@ -25,6 +34,7 @@ impl<T> Stalling<T> {
         cx: &mut Context<'_>,
         polled: Poll<io::Result<R>>,
     ) -> Poll<io::Result<R>> {
+        self.is_stuck.store(polled.is_pending(), Ordering::Relaxed);
         if polled.is_ready() {
             self.stalled = None;
             return polled;

@@ -268,6 +268,31 @@ fn a_wrong_file_gets_line_column_and_what_was_expected() {
     }
 }
 
+/// A header that holds a credential was kept and shown as the tenant's name; and one that says something else is nobody's name.
+#[test]
+fn headers_that_cannot_be_a_tenant() {
+    let names = [
+        "Authorization",
+        "proxy-authorization",
+        "cookie",
+        "idempotency-key",
+        "Host",
+        "connection",
+        "content-type",
+        "content-length",
+    ];
+    for name in names {
+        let text =
+            format!("[scope]\nfrom = \"header\"\nheader = \"{name}\"\ntrusted_peers = [\"10.0.0.0/8\"]");
+        let error = parse(&text).expect_err(name).to_string();
+        let expected = format!(
+            "the configuration:3:10: {} cannot be the tenant's name; expected a header that a proxy in front sets, such as \"x-tenant\"",
+            name.to_ascii_lowercase()
+        );
+        assert_eq!(error.lines().next(), Some(expected.as_str()));
+    }
+}
+
 /// What does not come from the file names the flag and the variable.
 #[test]
 fn a_wrong_flag_is_named() {
@@ -371,6 +396,93 @@ fn no_secret_is_shown() {
     assert!(wrong >= files.len() - 1);
     let error = parse("[admin]\ntoken = \"hunter2\"").unwrap_err().to_string();
     assert!(error.ends_with("  2 | token = …\n    |         ^"), "{error}");
+}
+
+/// A key that does not exist, or a value in the wrong place, was quoted with its line: `store = "postgres://u:password@…"` at the top of
+/// the file is an easy mistake, and its error is read in CI logs.
+#[test]
+fn no_password_of_a_url_is_shown_wherever_it_stands() {
+    let urls = [
+        "postgres://u:S3CRET@h/db",
+        "postgres://u:S3CRET/x@h/db",
+        "postgres://u:x@S3CRET@h/db",
+        "postgres://u:x S3CRET@h/db",
+        "postgres://u:x`S3CRET@h/db",
+        "postgres://u:x?S3CRET#@h/db",
+        "postgres://h/db?user=u&password=S3CRET",
+        "redis://:S3CRET@h/",
+        "http://S3CRET@h",
+    ];
+    let sections = [
+        "",
+        "[listen]\n",
+        "[admin]\n",
+        "[upstream]\n",
+        "[store]\n",
+        "[scope]\n",
+        "[limits]\n",
+        "[shutdown]\n",
+        "[defaults]\n",
+        "[[route]]\n",
+        "[[route]]\nmatch = \"POST /x\"\n",
+        "[nothing]\n",
+    ];
+    let lines = [
+        "store = \"URL\"",
+        "stor = \"URL\"",
+        "store = 'URL'",
+        "store = URL",
+        "store = \"URL",
+        "store = [\"URL\"]",
+        "store = { ur = \"URL\" }",
+        "\"URL\" = 1",
+        "[\"URL\"]",
+        "nothing = 1 # URL",
+        "nothing = \"http://h\" # URL",
+        "address = \"URL\"",
+        "url = \"URL\"",
+        "shared_cache = \"URL\" x",
+        "header = \"URL\"",
+        "from = \"URL\"",
+        "trusted_peers = [\"URL\"]",
+        "match = \"URL\"",
+        "match = \"POST /URL\"",
+        "profile = \"URL\"",
+        "timeout = \"URL\"",
+        "drain = \"URL\"",
+        "queue_max = \"URL\"",
+        "retention = \"URL\"",
+        "fingerprint = \"URL\"",
+        "fingerprint = { only = [\"URL\"] }",
+        "token_file = \"URL\"",
+    ];
+    let mut wrong = 0;
+    for url in urls {
+        for section in sections {
+            for line in lines {
+                let text = format!("{section}{}", line.replace("URL", url));
+                let Err(error) = parse(&text) else { continue };
+                let shown = format!("{error} {error:?}");
+                assert!(!shown.contains("S3CRET"), "{text}\n{shown}");
+                wrong += 1;
+            }
+        }
+    }
+    assert!(wrong > urls.len() * sections.len() * lines.len() / 2, "{wrong}");
+    for url in urls {
+        let url = || Some(url.to_owned());
+        let upstream = Some("http://127.0.0.1:3000".to_owned());
+        for given in [
+            Given { upstream: url(), ..Given::default() },
+            Given { upstream: upstream.clone(), listen: url(), ..Given::default() },
+            Given { upstream: upstream.clone(), admin: url(), ..Given::default() },
+            Given { upstream: upstream.clone(), profile: url(), ..Given::default() },
+        ] {
+            let Err(error) = Config::parse(None, "", &given) else { continue };
+            let shown = format!("{error} {error:?}");
+            assert!(!shown.contains("S3CRET"), "{shown}");
+        }
+    }
 }
 
 #[test]

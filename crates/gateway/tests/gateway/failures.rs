@@ -281,3 +281,38 @@ async fn an_upstream_that_restarts() {
     stage.send(&Call::pay("three")).await.expect_first(200, "run 3");
     stage.send(&Call::pay("one")).await.expect_replay(200, "run 1");
 }
+
+/// An upstream sent a byte now and then, never silent for as long as the timeout: the attempt outlived its lease and its deadline by
+/// hours, and held its place all the while.
+#[tokio::test]
+async fn an_upstream_that_drips() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let toml = "[limits]\nexecutions_max = 1\nqueue_max = 0\n[upstream]\ntimeout = \"1m\"\n\
+                [defaults]\nlease = \"1s\"\nattempt_deadline = \"1s\"";
+    let gateway = in_front_of(listener.local_addr().unwrap(), toml).await;
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            tokio::spawn(async move {
+                let mut stream = BufReader::new(stream);
+                while let Ok((line, headers)) = wire::read_head(&mut stream).await {
+                    wire::read_body(&mut stream, &headers).await.unwrap();
+                    if line.contains("/other") {
+                        stream.write_all(&answer(200, &[], "other")).await.unwrap();
+                        continue;
+                    }
+                    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n").await.unwrap();
+                    while stream.write_all(b"x").await.is_ok() {
+                        // The pace of the upstream; nobody waits for it.
+                        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+                    }
+                }
+            });
+        }
+    });
+    let reply = Call::pay("one").send(gateway.address()).await;
+    reply.expect_problem_of_operation(504, "outcome_unknown");
+    assert_eq!(state(&gateway, "one").await.as_deref(), Some("unknown"));
+    Call::get("/other").send(gateway.address()).await.expect_first(200, "other");
+    Call::pay("one").send(gateway.address()).await.expect_problem(409, "outcome_unknown");
+}

@@ -2,7 +2,7 @@
 
 use http::Request;
 
-use crate::client::Call;
+use crate::client::{Call, Connection};
 use crate::gateway::{Stage, defaults, start};
 use crate::http2;
 use crate::upstream::{Act, Upstream, answer};
@@ -145,4 +145,62 @@ async fn no_compression_where_an_answer_is_kept() {
     assert_eq!(stage.upstream.last().header("accept-encoding"), Some("identity"));
     stage.send(&Call::get("/").header("accept-encoding", "br, gzip")).await;
     assert_eq!(stage.upstream.last().header("accept-encoding"), Some("br, gzip"));
+}
+
+/// The server as a whole is asked, and it has no path: the base path made `/base*` of it.
+#[tokio::test]
+async fn options_of_the_server_itself() {
+    for base in ["", "/base"] {
+        let upstream = Upstream::numbered().await;
+        let gateway = start(&format!("http://{}{base}", upstream.addr), "").await;
+        Call::anonymous("OPTIONS", "*").send(gateway.address()).await.expect_first(200, "run 1");
+        assert_eq!(upstream.last().line, "OPTIONS * HTTP/1.1");
+    }
+}
+
+/// The upstream's word to the gateway reached clients where nothing is protected, though it is for this hop.
+#[tokio::test]
+async fn the_outcome_is_not_for_clients() {
+    let upstream = Upstream::start(async |_| {
+        Act::Answer(answer(200, &[("idempotency-outcome", "completed"), ("x-more", "1")], "answered"))
+    });
+    let toml = "[[route]]\nmatch = \"POST /off\"\nprofile = \"off\"";
+    let stage = Stage::new(upstream.await, toml).await;
+    for call in [Call::get("/"), Call::post("/off").key("one").json("{}"), Call::pay("one")] {
+        let reply = stage.send(&call).await;
+        reply.expect_first(200, "answered");
+        assert_eq!((reply.header("idempotency-outcome"), reply.header("x-more")), (None, Some("1")));
+    }
+}
+
+/// Upstreams that know headers as variables read `Idempotency_Key` as `Idempotency-Key`: a client could say one key to the gateway and
+/// another to what is behind.
+#[tokio::test]
+async fn names_that_are_read_as_others() {
+    let stage = Stage::numbered("").await;
+    let dressed = |call: Call| call.header("Idempotency_Key", "other").header("IDEMPOTENCY_Attempt", "99");
+    for call in [dressed(Call::pay("one")), dressed(Call::get("/"))] {
+        assert_eq!(stage.send(&call).await.status, 200);
+        let seen = stage.upstream.last();
+        let names: Vec<_> = seen.headers.iter().filter(|(name, _)| name.contains('_')).collect();
+        assert!(names.is_empty(), "{names:?}");
+    }
+    assert_eq!(stage.upstream.seen()[0].header("idempotency-key"), Some("one"));
+}
+
+/// The version of the upstream's answer was passed on, and with it the end of the client's connection.
+#[tokio::test]
+async fn an_answer_in_http_1_0() {
+    let upstream = Upstream::start(async |_| {
+        Act::AnswerAndClose(b"HTTP/1.0 200 OK\r\ncontent-length: 3\r\n\r\nold".to_vec())
+    });
+    let stage = Stage::new(upstream.await, "").await;
+    // The client insists on HTTP/1.1, and its connection goes on.
+    let mut client = Connection::to(stage.addr()).await;
+    for call in [Call::get("/"), Call::pay("one"), Call::get("/")] {
+        let reply = client.ask(&call).await;
+        reply.expect_first(200, "old");
+        assert_eq!(reply.header("connection"), None);
+    }
+    client.ask(&Call::pay("one")).await.expect_replay(200, "old");
 }

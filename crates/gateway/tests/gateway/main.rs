@@ -5,11 +5,14 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod admin;
+mod bodies;
 mod client;
 mod failures;
 mod forwarding;
+mod frames;
 mod gateway;
 mod http2;
+mod idle;
 mod keys;
 mod limits;
 mod malformed;
@@ -18,14 +21,18 @@ mod openapi;
 mod operations;
 mod pooling;
 mod profiles;
+mod readers;
 mod reload;
 mod replay;
 mod reply;
 mod scope;
 mod shutdown;
+mod spelling;
 mod store;
 mod streaming;
+mod streams;
 mod tls;
+mod truncated;
 mod upgrade;
 mod upstream;
 mod versions;

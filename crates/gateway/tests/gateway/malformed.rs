@@ -4,8 +4,9 @@ use http::Request;
 use http_body_util::Empty;
 
 use crate::client::{Call, Connection, send_raw};
-use crate::gateway::{Stage, admin};
+use crate::gateway::{Stage, admin, start};
 use crate::http2;
+use crate::upstream::Upstream;
 
 /// Nothing reached the upstream, and nothing was recorded.
 async fn nothing_happened(stage: &Stage) {
@@ -144,4 +145,46 @@ async fn a_head_over_the_limit() {
     assert_eq!(reply.status, 431, "{reply:?}");
     nothing_happened(&stage).await;
     stage.send(&Call::pay("one").header("x-large", "x".repeat(4_000))).await.expect_first(200, "run 1");
+}
+
+/// Together with the base path it was no address any more, and the upstream's root was asked instead.
+#[tokio::test]
+async fn an_address_that_is_too_long() {
+    let upstream = Upstream::numbered().await;
+    let toml = "[listen]\nheader_bytes_max = \"1 MiB\"";
+    let base = "/base".repeat(20);
+    let gateway = start(&format!("http://{}{base}", upstream.addr), toml).await;
+    let stage = Stage { gateway, upstream };
+    for length in [64_950, 65_001, 65_530] {
+        let path = format!("/{}", "x".repeat(length - 1));
+        for call in [Call::get(&path), Call::post(&path).key("one").json("{}")] {
+            let problem = stage.send(&call).await.expect_problem(414, "request_malformed");
+            assert!(problem["detail"].as_str().unwrap().contains("nothing was executed"), "{problem}");
+        }
+    }
+    nothing_happened(&stage).await;
+    let path = format!("/{}", "x".repeat(60_000));
+    stage.send(&Call::get(&path)).await.expect_first(200, "run 1");
+    assert_eq!(stage.upstream.last().line, format!("GET {base}{path} HTTP/1.1"));
+}
+
+/// `Connection: authorization` had the gateway drop the credentials that it had told the caller by, and the upstream executed the request
+/// as somebody else's; the same with what requests are compared by.
+#[tokio::test]
+async fn what_is_needed_behind_is_not_of_one_connection() {
+    let toml = "[scope]\nfrom = \"header\"\nheader = \"X-Tenant\"\ntrusted_peers = [\"127.0.0.1/32\"]\n";
+    let stage = Stage::numbered(toml).await;
+    let names =
+        ["Authorization", "content-type", "Content-Length", "cookie", "host", "x-tenant", "close, X-TENANT"];
+    for name in names {
+        let call = Call::pay("one").header("x-tenant", "acme").header("connection", name);
+        stage.send(&call).await.expect_problem(400, "request_malformed");
+        let call = Call::get("/").header("connection", name);
+        stage.send(&call).await.expect_problem(400, "request_malformed");
+    }
+    nothing_happened(&stage).await;
+    let call =
+        Call::pay("one").header("x-tenant", "acme").header("connection", "x-other").header("x-other", "1");
+    stage.send(&call).await.expect_first(200, "run 1");
+    assert_eq!(stage.upstream.last().header("x-other"), None);
 }

@@ -122,3 +122,16 @@ async fn by_tenant_and_operation() {
     stage.send(&Call::post("/payments").key("one").json("{}")).await.expect_first(200, "run 1");
     stage.send(&Call::post("/refunds").key("one").json("{}")).await.expect_problem(422, "key_reused");
 }
+
+/// `Authorization` with nothing in it was hashed like any other, so that all who sent it were one tenant and got each other's answers.
+#[tokio::test]
+async fn credentials_with_nothing_in_them_are_nobodys() {
+    for toml in ["", "[scope]\nanonymous = \"share\""] {
+        let stage = Stage::numbered(toml).await;
+        for blank in ["", " ", "\t  "] {
+            let reply = stage.send(&call().header("authorization", blank)).await;
+            reply.expect_problem(401, "scope_missing");
+        }
+        assert_eq!((stage.runs(), tenants(&stage).await.len()), (0, 0), "{toml}");
+    }
+}

@@ -5,7 +5,7 @@ use tokio::net::TcpListener;
 
 use crate::client::{Call, Connection, within};
 use crate::gateway::{in_front_of, state};
-use crate::upstream::{Act, Upstream};
+use crate::upstream::{Act, Seen, Upstream, numbered};
 use crate::wire;
 
 const SWITCHING: &[u8] =
@@ -87,4 +87,66 @@ async fn an_upstream_that_switches_unasked() {
     assert_eq!(state(&gateway, "one").await.as_deref(), Some("unknown"));
     let reply = Call::get("/").send(gateway.address()).await;
     reply.expect_problem(502, "upstream_failed");
+}
+
+/// Any protocol was tunnelled, so a client could speak HTTP/2 with the upstream behind the gateway's back: no keys, no scope, no limits.
+#[tokio::test]
+async fn no_tunnel_for_http() {
+    let upstream = Upstream::start(async |seen: Seen| {
+        if seen.header("upgrade").is_some() { Act::Answer(SWITCHING.to_vec()) } else { numbered(seen).await }
+    });
+    let upstream = upstream.await;
+    let gateway = in_front_of(upstream.addr, "").await;
+    let calls = [
+        Call::get("/").header("connection", "Upgrade, HTTP2-Settings").header("upgrade", "h2c"),
+        Call::get("/").header("connection", "Upgrade").header("upgrade", "h2c"),
+        Call::get("/").header("connection", "Upgrade").header("upgrade", "h2c, websocket"),
+        Call::get("/").header("connection", "Upgrade").header("upgrade", "TLS/1.3"),
+    ];
+    for (run, call) in calls.into_iter().enumerate() {
+        for settings in [false, true] {
+            let call = if settings {
+                call.clone().header("http2-settings", "AAMAAABkAAQAAP__")
+            } else {
+                call.clone()
+            };
+            let mut client = call.open(gateway.address()).await;
+            // What would be the tunnel's first bytes.
+            client.write("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
+            let run = 2 * run + usize::from(settings) + 1;
+            client.reply().await.expect_first(200, &format!("run {run}"));
+            let seen = upstream.last();
+            for name in ["upgrade", "http2-settings", "connection"] {
+                assert_eq!(seen.header(name), None, "{name} in {seen:?}");
+            }
+            // It is taken for another request, which it is not.
+            let mut rest = Vec::new();
+            let _ = within(client.read.read_to_end(&mut rest)).await;
+            assert_eq!(upstream.runs(), run, "nothing more was passed on");
+        }
+    }
+}
+
+/// The name of the protocol is the same in any case.
+#[tokio::test]
+async fn a_web_socket_however_it_is_spelled() {
+    for name in ["websocket", "WebSocket", "WEBSOCKET"] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let gateway = in_front_of(listener.local_addr().unwrap(), "").await;
+        tokio::spawn(async move {
+            let mut stream = BufReader::new(listener.accept().await.unwrap().0);
+            wire::read_head(&mut stream).await.unwrap();
+            stream.write_all(SWITCHING).await.unwrap();
+            let mut said = [0; 4];
+            stream.read_exact(&mut said).await.unwrap();
+            stream.write_all(&said).await.unwrap();
+        });
+        let call = Call::get("/").header("connection", "upgrade").header("upgrade", name);
+        let mut client = call.open(gateway.address()).await;
+        assert_eq!(client.reply_head().await.0, 101, "{name}");
+        client.write("ping").await;
+        let mut echoed = [0; 4];
+        within(client.read.read_exact(&mut echoed)).await.unwrap();
+        assert_eq!(&echoed, b"ping", "{name}");
+    }
 }
