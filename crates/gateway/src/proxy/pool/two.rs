@@ -11,6 +11,9 @@ use crate::public::ClientBody;
 
 pub(super) type Two = http2::SendRequest<RequestBody<ClientBody>>;
 
+/// Connections without a stream that are kept: a burst may have made many.
+const IDLE_MAX: usize = 4;
+
 /// All of them.
 #[derive(Default)]
 pub(super) struct Links(Vec<Link>);
@@ -31,7 +34,12 @@ pub(in crate::proxy) struct Stream {
 impl Links {
     /// A stream on a connection that has room for it.
     pub(super) fn stream(&mut self) -> Option<Stream> {
-        self.0.retain(|link| !link.sender.is_closed());
+        let mut idle = 0;
+        self.0.retain(|link| {
+            let is_idle = link.taken.load(Ordering::Acquire) == 0;
+            idle += usize::from(is_idle);
+            !link.sender.is_closed() && (!is_idle || idle <= IDLE_MAX)
+        });
         let has_room = |link: &&Link| link.taken.load(Ordering::Acquire) < *link.allowed.borrow();
         self.0.iter().find(has_room).map(Link::stream)
     }
