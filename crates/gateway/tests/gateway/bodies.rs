@@ -156,12 +156,13 @@ async fn an_upload_that_goes_on_is_not_cut_off() {
     let mut client = Connection::to(stage.addr()).await;
     client.write(Call::anonymous("PUT", "/upload").chunked().head()).await;
     let (begun, mut sent) = (Instant::now(), 0);
+    // The pace of the client; nobody waits for it.
+    let mut pace = tokio::time::interval(Duration::from_millis(20));
     while begun.elapsed() < Duration::from_millis(1_500) {
         client.write(crate::wire::chunk(b"piece")).await;
         sent += 5;
         assert!(client.is_silent(), "it is not answered yet");
-        // The pace of the client; nobody waits for it.
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        pace.tick().await;
     }
     client.write("0\r\n\r\n").await;
     client.reply().await.expect_first(200, "run 1");

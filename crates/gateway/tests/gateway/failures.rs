@@ -302,9 +302,10 @@ async fn an_upstream_that_drips() {
                         continue;
                     }
                     stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n").await.unwrap();
+                    // The pace of the upstream; nobody waits for it.
+                    let mut pace = tokio::time::interval(std::time::Duration::from_millis(20));
                     while stream.write_all(b"x").await.is_ok() {
-                        // The pace of the upstream; nobody waits for it.
-                        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+                        pace.tick().await;
                     }
                 }
             });

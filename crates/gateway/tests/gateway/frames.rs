@@ -47,13 +47,13 @@ impl Frames {
         self.0.read_exact(&mut preface).await?;
         assert_eq!(preface, PREFACE);
         match streams {
-            Some(streams) => self.allow(streams).await,
+            Some(streams) => self.announce(streams).await,
             None => self.write(SETTINGS, 0, 0, b"").await,
         }
     }
 
     /// Says how many streams there may be from now on.
-    pub(crate) async fn allow(&mut self, streams: u32) -> io::Result<()> {
+    pub(crate) async fn announce(&mut self, streams: u32) -> io::Result<()> {
         let setting = [&MAX_CONCURRENT_STREAMS.to_be_bytes()[..], &streams.to_be_bytes()].concat();
         self.write(SETTINGS, 0, 0, &setting).await
     }

@@ -138,7 +138,7 @@ async fn an_upstream_may_change_its_mind() {
     first.answer(stream, "warm").await.unwrap();
     warm.reply().await.expect_first(200, "warm");
 
-    first.allow(1).await.unwrap();
+    first.announce(1).await.unwrap();
     let second = async {
         loop {
             let mut holding = Call::get("/holding").open(gateway.address()).await;
@@ -162,7 +162,7 @@ async fn an_upstream_may_change_its_mind() {
     };
     let mut second = within(second).await;
 
-    first.allow(10).await.unwrap();
+    first.announce(10).await.unwrap();
     let more = async {
         loop {
             let mut holding = Call::get("/holding").open(gateway.address()).await;
