@@ -14,7 +14,7 @@ use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use oncegate::AnyStore;
-use oncegate_core::problem::{self, Code, Problem};
+use oncegate_core::problem::{Code, Problem};
 use oncegate_engine::Engine;
 use oncegate_tower::{Failed, Idempotency, Idempotent, OriginalAddress, ResponseBody};
 use tokio::sync::OwnedSemaphorePermit;
@@ -175,15 +175,7 @@ async fn refuse(problem: &Problem, request: Request<ClientBody>) -> Answer {
 
 /// An answer of the gateway's own.
 fn refusal(problem: &Problem) -> Answer {
-    let status = StatusCode::from_u16(problem.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response = own(status, problem::CONTENT_TYPE, problem.to_json());
-    if let Some(seconds) = problem.retry_after_s() {
-        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
-    }
-    if status == StatusCode::UNAUTHORIZED {
-        response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-    }
-    response
+    oncegate_tower::refusal(problem).map(Either::Left)
 }
 
 fn own(status: StatusCode, content_type: &'static str, body: Vec<u8>) -> Answer {

@@ -170,8 +170,9 @@ fn add_expiry<B>(response: &mut Response<B>, expires_at: Option<Timestamp>) {
     }
 }
 
-/// An answer of the boundary's own.
-pub(crate) fn refusal<B>(problem: &Problem) -> Response<ResponseBody<B>> {
+/// An answer of the boundary's own: a problem document.
+#[must_use]
+pub fn refusal<B>(problem: &Problem) -> Response<ResponseBody<B>> {
     let mut response = Response::new(ResponseBody::whole(Bytes::from(problem.to_json())));
     *response.status_mut() =
         StatusCode::from_u16(problem.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

@@ -1,15 +1,15 @@
-//! Which headers of an answer are kept, and which are not the handler's to send.
+//! Which headers are of one connection, which of an answer are kept, and which are not the handler's to send.
 
 use http::header::{self, HeaderMap, HeaderName};
 use oncegate_core::classify::Outcome;
 
 /// By this an upstream or handler overrides the classification of its answer; clients never see it.
-pub(crate) const OUTCOME: HeaderName = HeaderName::from_static("idempotency-outcome");
+pub const OUTCOME: HeaderName = HeaderName::from_static("idempotency-outcome");
 /// When a kept answer ends.
 pub(crate) const EXPIRES: HeaderName = HeaderName::from_static("idempotency-expires");
 
-/// Of one connection, not of the answer.
-const HOP_BY_HOP: [&str; 9] = [
+/// Of one connection, not of the message.
+pub const HOP_BY_HOP: [&str; 9] = [
     "connection",
     "keep-alive",
     "proxy-authenticate",
@@ -34,13 +34,16 @@ pub(crate) fn take_account(headers: &mut HeaderMap, replayed_header: &str) -> Op
     agreed
 }
 
+/// What `Connection` names: of this connection too.
+pub fn connection_options(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let values = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).map(str::trim)
+}
+
 /// The end-to-end headers, copied: a header value may share a connection's buffer, and would keep all of it alive.
 pub(crate) fn kept(headers: &HeaderMap, keeps_cookies: bool) -> Vec<(String, Vec<u8>)> {
     let named_in_connection = |name: &HeaderName| {
-        let values = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
-        values
-            .flat_map(|value| value.split(','))
-            .any(|option| option.trim().eq_ignore_ascii_case(name.as_str()))
+        connection_options(headers).any(|option| option.eq_ignore_ascii_case(name.as_str()))
     };
     let is_kept = |name: &HeaderName| {
         !HOP_BY_HOP.contains(&name.as_str())

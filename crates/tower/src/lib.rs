@@ -22,7 +22,7 @@ mod body;
 mod classify;
 mod execute;
 mod fingerprint;
-mod headers;
+pub mod headers;
 mod key;
 mod layer;
 mod read;
@@ -31,6 +31,7 @@ pub mod scope;
 mod service;
 mod settle;
 
+pub use answer::refusal;
 pub use attempt::{Attempt, Failed};
 pub use body::{BoxError, RequestBody, ResponseBody};
 pub use layer::Idempotency;

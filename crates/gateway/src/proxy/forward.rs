@@ -8,6 +8,7 @@ use http::{Response, Version};
 use hyper::body::Incoming;
 use oncegate_core::policy::ForwardKey;
 use oncegate_tower::Attempt;
+use oncegate_tower::headers::{HOP_BY_HOP, OUTCOME, connection_options};
 use sha2::{Digest as _, Sha256};
 
 use super::Outgoing;
@@ -19,23 +20,9 @@ use crate::public::{Peer, Secure};
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// Which attempt it is: the fence, which grows with every one. Never a client's.
 const ATTEMPT: HeaderName = HeaderName::from_static("idempotency-attempt");
-/// The upstream's own account of its answer. It is for this hop, so a `Connection` that names it changes nothing.
-const OUTCOME: HeaderName = HeaderName::from_static("idempotency-outcome");
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-
-/// Of one connection, not of the message.
-const HOP_BY_HOP: [HeaderName; 8] = [
-    header::CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    header::PROXY_AUTHENTICATE,
-    HeaderName::from_static("proxy-connection"),
-    header::TE,
-    header::TRAILER,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-];
 
 /// A client's request, as the upstream gets it.
 pub(super) fn request(
@@ -58,7 +45,6 @@ pub(super) fn request(
     if takes_trailers && may_speak_two {
         headers.insert(header::TE, HeaderValue::from_static("trailers"));
     }
-    headers.remove(header::PROXY_AUTHORIZATION);
     // The gateway has answered it, or will.
     headers.remove(header::EXPECT);
     headers.remove(header::HOST);
@@ -117,6 +103,7 @@ pub(super) fn response(mut response: Response<Incoming>, is_protected: bool) -> 
     // The client is spoken to in its own.
     *response.version_mut() = Version::HTTP_11;
     let headers = response.headers_mut();
+    // The upstream's account is for this hop, so a `Connection` that names it changes nothing.
     drop_hop_by_hop(headers, &[OUTCOME]);
     if !is_protected {
         // The layer reads it otherwise, and takes it out.
@@ -152,19 +139,11 @@ fn root() -> PathAndQuery {
 
 /// Every header that `Connection` names, then the usual ones.
 fn drop_hop_by_hop(headers: &mut HeaderMap, spared: &[HeaderName]) {
-    if headers.contains_key(header::CONNECTION) {
-        let named: Vec<HeaderName> = headers
-            .get_all(header::CONNECTION)
-            .iter()
-            .filter_map(|value| value.to_str().ok())
-            .flat_map(|value| value.split(','))
-            .filter_map(|name| name.trim().parse().ok())
-            .collect();
-        for name in named.iter().filter(|name| !spared.contains(name)) {
-            headers.remove(name);
-        }
+    let named: Vec<HeaderName> = connection_options(headers).filter_map(|name| name.parse().ok()).collect();
+    for name in named.iter().filter(|name| !spared.contains(name)) {
+        headers.remove(name);
     }
-    for name in &HOP_BY_HOP {
+    for name in HOP_BY_HOP {
         headers.remove(name);
     }
 }

@@ -1,9 +1,10 @@
 //! WebSockets and the like: a request that no route protects may turn its connection into a tunnel.
 
-use http::header::{CONNECTION, UPGRADE};
+use http::header::UPGRADE;
 use http::{HeaderValue, Request, Response, Version};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
+use oncegate_tower::headers::connection_options;
 
 use crate::public::Room;
 
@@ -16,11 +17,8 @@ pub(super) struct Tunnel {
 
 /// Whether the request asks for it.
 pub(super) fn asked_for<B>(request: &mut Request<B>) -> Option<Tunnel> {
-    let named = request.headers().get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
-    let mut options = named.flat_map(|value| value.split(','));
-    if request.version() != Version::HTTP_11
-        || !options.any(|option| option.trim().eq_ignore_ascii_case("upgrade"))
-    {
+    let asks = connection_options(request.headers()).any(|option| option.eq_ignore_ascii_case("upgrade"));
+    if request.version() != Version::HTTP_11 || !asks {
         return None;
     }
     let protocol = request.headers().get(UPGRADE)?.clone();
