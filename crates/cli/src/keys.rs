@@ -33,7 +33,7 @@ struct List {
     #[command(flatten)]
     source: Where,
     /// In this state: pending, in_progress, completed, failed_retryable, unknown, expired
-    #[arg(long, value_parser = state)]
+    #[arg(long)]
     state: Option<StateKind>,
     /// Only those that wait for an operator
     #[arg(long)]
@@ -311,14 +311,6 @@ fn meaning(record: &Value) -> &'static str {
         "expired" => "past its retention; its answer is no longer replayed",
         _ => "–",
     }
-}
-
-fn state(name: &str) -> Result<StateKind, String> {
-    let found = StateKind::ALL.into_iter().find(|state| state.name() == name);
-    found.ok_or_else(|| {
-        let names: Vec<_> = StateKind::ALL.iter().map(|state| state.name()).collect();
-        format!("the states are {}", names.join(", "))
-    })
 }
 
 fn shortened(text: &str, most: usize) -> String {

@@ -13,8 +13,8 @@ use oncegate_core::identity::RecordId;
 use oncegate_core::record::StateKind;
 use oncegate_core::time::Now;
 use oncegate_gateway::record::{self, Bodies};
-use oncegate_store::{Counts, Cursor, Filter};
-use serde_json::{Value, json};
+use oncegate_store::{Cursor, Filter};
+use serde_json::Value;
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -146,11 +146,7 @@ impl Source {
         let after = asked.after.clone().map(Cursor::new);
         let page =
             store.browse(&filter, after.as_ref(), asked.limit).await.map_err(|error| failed(&error))?;
-        let now = self.now().await?;
-        let records: Vec<Value> =
-            page.records.iter().map(|row| record::for_operator(row, now, Bodies::Counted)).collect();
-        let next = page.next.as_ref().map(Cursor::as_str);
-        Ok(json!({ "records": records, "unreadable": page.unreadable, "next": next }))
+        Ok(record::page(&page, self.now().await?))
     }
 
     /// One record.
@@ -179,17 +175,7 @@ impl Source {
             Self::Store(store) => store,
             Self::Gateway { .. } => return self.get("/api/v1/counts").await,
         };
-        let Counts { pending, in_progress, completed, failed_retryable, unknown, parked, expired } =
-            store.counts().await.map_err(|error| failed(&error))?;
-        Ok(json!({
-            "pending": pending,
-            "in_progress": in_progress,
-            "completed": completed,
-            "failed_retryable": failed_retryable,
-            "unknown": unknown,
-            "parked": parked,
-            "expired": expired,
-        }))
+        Ok(record::counts(&store.counts().await.map_err(|error| failed(&error))?))
     }
 
     async fn now(&self) -> Result<Now, Trouble> {

@@ -4,6 +4,7 @@
 //! half-way through a rolling deploy is frozen into [`Terms`] when a life begins.
 
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -201,6 +202,28 @@ impl StateKind {
             Self::Unknown => "unknown",
             Self::Expired => "expired",
         }
+    }
+}
+
+/// No state has this name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownState;
+
+impl fmt::Display for UnknownState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = StateKind::ALL.iter().map(|state| state.name()).collect();
+        write!(f, "the states are {}", names.join(", "))
+    }
+}
+
+impl std::error::Error for UnknownState {}
+
+impl FromStr for StateKind {
+    type Err = UnknownState;
+
+    fn from_str(name: &str) -> Result<Self, UnknownState> {
+        let found = Self::ALL.into_iter().find(|state| state.name() == name);
+        found.ok_or(UnknownState)
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use oncegate_core::record::{Record, State, StateKind};
 use oncegate_core::response::Answer;
 use oncegate_core::time::{Now, Timestamp};
+use oncegate_store::{Counts, Cursor, Page};
 use serde_json::{Map, Value, json};
 
 /// For whoever the key belongs to: state, answer, expiry.
@@ -62,6 +63,29 @@ pub fn for_operator(record: &Record, now: Now, bodies: Bodies) -> Value {
         }),
         "provider_reference": record.provider_reference.as_deref(),
         "answer": answer(record, bodies),
+    })
+}
+
+/// A page of records, for operators; `next` is where the next one begins.
+#[must_use]
+pub fn page(page: &Page, now: Now) -> Value {
+    let records: Vec<_> = page.records.iter().map(|row| for_operator(row, now, Bodies::Counted)).collect();
+    let next = page.next.as_ref().map(Cursor::as_str);
+    json!({ "records": records, "unreadable": page.unreadable, "next": next })
+}
+
+/// How many records are in each state.
+#[must_use]
+pub fn counts(counts: &Counts) -> Value {
+    let Counts { pending, in_progress, completed, failed_retryable, unknown, parked, expired } = counts;
+    json!({
+        "pending": pending,
+        "in_progress": in_progress,
+        "completed": completed,
+        "failed_retryable": failed_retryable,
+        "unknown": unknown,
+        "parked": parked,
+        "expired": expired,
     })
 }
 

@@ -63,11 +63,7 @@ pub(super) async fn list(
     };
     let page = within(browsing).await?;
     let page = page.ok_or_else(|| bad("after is the `next` of an earlier page, as it stood there."))?;
-    let now = admin.0.engine.now();
-    let records: Vec<_> =
-        page.records.iter().map(|row| record::for_operator(row, now, Bodies::Counted)).collect();
-    let next = page.next.as_ref().map(Cursor::as_str);
-    Ok(Json(json!({ "records": records, "unreadable": page.unreadable, "next": next })).into_response())
+    Ok(Json(record::page(&page, admin.0.engine.now())).into_response())
 }
 
 /// What `GET /api/v1/records/{id}` may be asked.
@@ -105,16 +101,7 @@ pub(super) async fn show(
 /// `GET /api/v1/counts`
 pub(super) async fn counts(State(admin): State<Admin>) -> Result<Response, Response> {
     let counts = within(admin.0.engine.store().counts()).await?;
-    Ok(Json(json!({
-        "pending": counts.pending,
-        "in_progress": counts.in_progress,
-        "completed": counts.completed,
-        "failed_retryable": counts.failed_retryable,
-        "unknown": counts.unknown,
-        "parked": counts.parked,
-        "expired": counts.expired,
-    }))
-    .into_response())
+    Ok(Json(record::counts(&counts)).into_response())
 }
 
 /// Any other path.
@@ -125,11 +112,7 @@ pub(super) async fn nothing_here() -> Response {
 
 fn filter(asked: &Asked) -> Result<Filter, String> {
     let state = asked.state.as_deref().map(|name| {
-        let found = StateKind::ALL.into_iter().find(|state| state.name() == name);
-        found.ok_or_else(|| {
-            let names: Vec<_> = StateKind::ALL.iter().map(|state| state.name()).collect();
-            format!("There is no state {name:?}; the states are {}.", names.join(", "))
-        })
+        name.parse::<StateKind>().map_err(|error| format!("There is no state {name:?}; {error}."))
     });
     Ok(Filter {
         state: state.transpose()?,
