@@ -35,6 +35,11 @@ pub fn equal_the_model<H: Harness>(cases: u32) -> Result<(), String> {
     TestRunner::new(config.clone()).run(&histories, run).map_err(|error| error.to_string())
 }
 
+/// Runs one history, of steps that are given. Panics where the store and the model differ.
+pub fn replay<H: Harness>(moves: Vec<Move>) {
+    History::<H>::test_sequential(Config::default(), Guess::default(), moves, None);
+}
+
 /// One step of a history.
 #[derive(Clone, Debug)]
 pub enum Move {
@@ -148,7 +153,53 @@ struct Running<H: Harness> {
     harness: H,
     store: Faulty<H::Store>,
     truth: Model,
-    in_doubt: Vec<Vec<Write>>,
+    doubts: BTreeMap<RecordId, Doubts>,
+}
+
+/// What may still land on one row, or have landed unseen: each entry a list of batches that is possible, by what was read so
+/// far. Two batches may explain the same row, and which of them did shows only later, if ever.
+struct Doubts(Vec<Vec<Vec<Write>>>);
+
+impl Default for Doubts {
+    fn default() -> Self {
+        Self(vec![Vec::new()])
+    }
+}
+
+impl Doubts {
+    fn add(&mut self, writes: &[Write]) {
+        for possible in &mut self.0 {
+            possible.push(writes.to_vec());
+        }
+    }
+
+    /// The row is other than the account says: one batch in doubt has landed, its first writes, in their order, as many as it
+    /// takes. None remain possible if none explains it.
+    fn explain(&mut self, id: RecordId, truth: &Model, observed: Option<&Record>) -> Option<Model> {
+        let mut explained = None;
+        let mut left = Vec::new();
+        for possible in &self.0 {
+            for (n, writes) in possible.iter().enumerate() {
+                let landed = (1..=writes.len()).find_map(|count| {
+                    let mut after = truth.clone();
+                    for write in &writes[..count] {
+                        let _ = after.apply(write, PRESENT);
+                    }
+                    (after.read(id) == observed).then_some(after)
+                });
+                if let Some(after) = landed {
+                    let mut others = possible.clone();
+                    others.remove(n);
+                    if !left.contains(&others) {
+                        left.push(others);
+                    }
+                    explained = Some(after);
+                }
+            }
+        }
+        self.0 = left;
+        explained
+    }
 }
 
 impl<H: Harness> StateMachineTest for History<H> {
@@ -160,7 +211,7 @@ impl<H: Harness> StateMachineTest for History<H> {
             tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
         let harness = H::start();
         let store = Faulty::new(runtime.block_on(harness.open()));
-        Running { runtime, harness, store, truth: Model::default(), in_doubt: Vec::new() }
+        Running { runtime, harness, store, truth: Model::default(), doubts: BTreeMap::new() }
     }
 
     fn apply(mut running: Running<H>, _: &Guess, step: Move) -> Running<H> {
@@ -205,7 +256,14 @@ impl<H: Harness> Running<H> {
                 }
             }
             Err(error) if error.effect() == Effect::None => {}
-            Err(_) => self.in_doubt.push(batch.to_vec()),
+            Err(_) => {
+                for id in KEYS.map(id) {
+                    let own: Vec<_> = batch.iter().filter(|write| write.id() == id).cloned().collect();
+                    if !own.is_empty() {
+                        self.doubts.entry(id).or_default().add(&own);
+                    }
+                }
+            }
         }
     }
 
@@ -240,26 +298,16 @@ impl<H: Harness> Running<H> {
         assert!(got == expected || newer, "{id}: the store says {got:?}, the model {expected:?}");
     }
 
-    /// Lets writes in doubt explain what is there and was not expected: for each row, the first writes of one batch, in
-    /// their order, as many as it takes.
+    /// Lets writes in doubt explain what is there and was not expected.
     fn explain(&mut self) {
         let observed = self.observe();
         for id in KEYS.map(id) {
-            for batch in &mut self.in_doubt {
-                let own: Vec<_> = batch.iter().filter(|write| write.id() == id).cloned().collect();
-                let landed = (1..=own.len()).find_map(|count| {
-                    let mut after = self.truth.clone();
-                    for write in &own[..count] {
-                        let _ = after.apply(write, PRESENT);
-                    }
-                    (after.read(id) == observed.get(&id)).then_some(after)
-                });
-                if self.truth.read(id) != observed.get(&id)
-                    && let Some(after) = landed
-                {
-                    self.truth = after;
-                    batch.retain(|write| write.id() != id);
-                }
+            let row = observed.get(&id);
+            if self.truth.read(id) != row
+                && let Some(doubts) = self.doubts.get_mut(&id)
+                && let Some(after) = doubts.explain(id, &self.truth, row)
+            {
+                self.truth = after;
             }
         }
     }

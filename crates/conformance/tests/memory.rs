@@ -1,12 +1,14 @@
 //! The memory store passes the suite; and the suite can fail.
 
 use oncegate_conformance::Harness;
-use oncegate_conformance::histories::equal_the_model;
+use oncegate_conformance::histories::{Move, equal_the_model, replay};
+use oncegate_conformance::samples::{LONG_AGO, id, moved_to, reserved};
 use oncegate_core::identity::RecordId;
-use oncegate_core::record::Record;
+use oncegate_core::record::{Record, StateKind};
 use oncegate_core::time::Timestamp;
 use oncegate_store::clock::Clock;
 use oncegate_store::drive::read_one;
+use oncegate_store::faulty::Fault;
 use oncegate_store::memory::MemoryStore;
 use oncegate_store::shared_cache::Realm;
 use oncegate_store::signals::Signals;
@@ -17,6 +19,7 @@ use oncegate_store::{
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 struct Memory(MemoryStore);
 
@@ -33,6 +36,20 @@ impl Harness for Memory {
 }
 
 oncegate_conformance::suite!(memory, Memory);
+
+/// Two batches in doubt remove the same row; that the other did it shows when the late one lands and inserts.
+#[test]
+fn which_of_two_doubtful_batches_landed_may_show_later() {
+    let row = moved_to(&reserved("a", 1, LONG_AGO), StateKind::Completed, LONG_AGO);
+    let insert = Write::Insert(Box::new(row.clone()));
+    let remove = Write::Remove { id: id("a"), expect: row.version, grace: Duration::ZERO };
+    replay::<Memory>(vec![
+        Move::Apply(vec![insert.clone()], Fault::None),
+        Move::Apply(vec![remove.clone(), insert], Fault::LandsLate),
+        Move::Apply(vec![remove], Fault::AcknowledgementLost),
+        Move::Land,
+    ]);
+}
 
 /// How a broken store is broken.
 #[derive(Clone, Copy)]

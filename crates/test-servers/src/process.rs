@@ -117,9 +117,15 @@ pub(crate) fn kill_family(parent: Pid) {
     wait_until("killed processes have ended", || family.iter().all(|member| has_ended(*member)));
 }
 
-/// Whether it runs no more, even if nobody has asked for its status yet.
+/// Whether it runs no more, even if nobody has asked for its status yet. A process whose first thread has ended still
+/// has its sockets while another thread, of which Redis has several, is on its way out.
 fn has_ended(pid: Pid) -> bool {
-    matches!(Stat::of(pid).state, 'Z' | 'X')
+    let threads = || fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).map_or(0, Iterator::count);
+    match Stat::of(pid).state {
+        'X' => true,
+        'Z' => threads() <= 1,
+        _ => false,
+    }
 }
 
 fn children(parent: Pid) -> Vec<Pid> {
