@@ -111,7 +111,7 @@ impl<S: Store> Subject for Driven<S> {
     fn ready_to_reserve(&mut self, rows: &[Row]) -> Outcome {
         self.ready.clear();
         for row in rows {
-            self.ready.push(Write::Insert(Box::new(reserved(row)?)));
+            self.ready.push(Write::Insert(Arc::new(reserved(row)?)));
         }
         Ok(())
     }
@@ -120,7 +120,7 @@ impl<S: Store> Subject for Driven<S> {
         self.ready.clear();
         for row in rows {
             let before = reserved(row)?;
-            self.ready.push(Write::Swap { expect: before.version, record: Box::new(settled(&before, row)?) });
+            self.ready.push(Write::Swap { expect: before.version, record: Arc::new(settled(&before, row)?) });
         }
         Ok(())
     }
@@ -164,7 +164,7 @@ fn settled(before: &Record, row: &Row) -> Outcome<Record> {
 
 fn put(next: Next) -> Outcome<Record> {
     match next {
-        Next::Put(record) => Ok(*record),
+        Next::Put(record) => Ok(Arc::unwrap_or_clone(record)),
         other => Err(format!("expected a row, got {other:?}").into()),
     }
 }

@@ -72,7 +72,7 @@ async fn race_inserts<S: Store>(stores: &[Arc<S>]) {
                 let (start, row) = (Arc::clone(&start), reserved(&key, n, LONG_AGO));
                 tokio::spawn(async move {
                     start.wait().await;
-                    (row.clone(), one(&*store, Write::Insert(Box::new(row))).await)
+                    (row.clone(), one(&*store, Write::Insert(Arc::new(row))).await)
                 })
             })
             .collect();
@@ -96,7 +96,7 @@ pub async fn a_clash_returns_the_winner<H: Harness>(harness: H) {
     let winner = reserved("a", 1, LONG_AGO);
     applied(&store, &[insert(&winner)]).await;
     let outcome = one(&store, insert(&reserved("a", 2, FAR_AHEAD))).await;
-    assert_eq!(outcome, Outcome::Refused { current: Some(Box::new(winner.clone())) });
+    assert_eq!(outcome, Outcome::Refused { current: Some(Arc::new(winner.clone())) });
     assert_eq!(read(&store, "a").await, Some(winner));
 }
 
@@ -106,7 +106,7 @@ pub async fn a_stale_swap_is_refused<H: Harness>(harness: H) {
     let second = moved_to(&first, StateKind::Unknown, FAR_AHEAD);
     let third = moved_to(&second, StateKind::Completed, FAR_AHEAD);
     applied(&store, &[insert(&first), swap(&first, &second)]).await;
-    let current = Some(Box::new(second.clone()));
+    let current = Some(Arc::new(second.clone()));
     assert_eq!(one(&store, swap(&first, &third)).await, Outcome::Refused { current: current.clone() });
     // A version from the future fits no better than one from the past.
     assert_eq!(one(&store, swap(&third, &third)).await, Outcome::Refused { current });
@@ -172,18 +172,18 @@ pub async fn each_write_stands_alone<H: Harness>(harness: H) {
     let outcomes = store.apply(&batch).await.expect("applied");
     let expected = [
         Outcome::Applied,
-        Outcome::Refused { current: Some(Box::new(taken.clone())) },
+        Outcome::Refused { current: Some(Arc::new(taken.clone())) },
         Outcome::Applied,
         Outcome::Refused { current: None },
         Outcome::Applied,
         Outcome::Refused { current: None },
         Outcome::Applied,
-        Outcome::Refused { current: Some(Box::new(settled.clone())) },
+        Outcome::Refused { current: Some(Arc::new(settled.clone())) },
         Outcome::Applied,
     ];
     for (place, (got, expected)) in outcomes.iter().zip(&expected).enumerate() {
         // A clash may be shown the row as it is after the batch: what it read is then newer, never older.
-        let newer = Outcome::Refused { current: Some(Box::new(settled.clone())) };
+        let newer = Outcome::Refused { current: Some(Arc::new(settled.clone())) };
         assert!(got == expected || (place == 1 && *got == newer), "write {place}: {got:?}");
     }
     assert_eq!(outcomes.len(), expected.len());
@@ -228,7 +228,7 @@ pub async fn removal_spares_what_lives<H: Harness>(harness: H) {
         let next = moved_to(&row, state, moment);
         applied(&store, &[swap(&row, &next)]).await;
         row = next;
-        let refused = Outcome::Refused { current: Some(Box::new(row.clone())) };
+        let refused = Outcome::Refused { current: Some(Arc::new(row.clone())) };
         assert_eq!(one(&store, remove(&row)).await, refused, "{state} until {moment:?} must stay");
     }
     // Waiting work past its limit is settled, never removed.
@@ -236,7 +236,7 @@ pub async fn removal_spares_what_lives<H: Harness>(harness: H) {
     waiting.expires_at = Some(LONG_AGO);
     applied(&store, &[swap(&row, &waiting)]).await;
     row = waiting;
-    let refused = Outcome::Refused { current: Some(Box::new(row.clone())) };
+    let refused = Outcome::Refused { current: Some(Arc::new(row.clone())) };
     assert_eq!(one(&store, remove(&row)).await, refused, "waiting work must stay");
     for state in [StateKind::Completed, StateKind::FailedRetryable, StateKind::Expired] {
         let next = moved_to(&row, state, LONG_AGO);
@@ -370,11 +370,11 @@ async fn fill<S: Store>(store: &S, rows: &[Record]) {
 }
 
 fn insert(record: &Record) -> Write {
-    Write::Insert(Box::new(record.clone()))
+    Write::Insert(Arc::new(record.clone()))
 }
 
 fn swap(from: &Record, to: &Record) -> Write {
-    Write::Swap { expect: from.version, record: Box::new(to.clone()) }
+    Write::Swap { expect: from.version, record: Arc::new(to.clone()) }
 }
 
 fn remove(record: &Record) -> Write {

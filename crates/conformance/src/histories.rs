@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -135,9 +136,9 @@ fn writes(model: &Model) -> BoxedStrategy<Write> {
             next.attempts = u32::from(n);
             let wrong = Version::from_raw(base.version.as_raw() + 7);
             match choice {
-                0..=3 => Write::Insert(Box::new(next)),
-                4..=6 => Write::Swap { expect: base.version, record: Box::new(next) },
-                7 => Write::Swap { expect: wrong, record: Box::new(next) },
+                0..=3 => Write::Insert(Arc::new(next)),
+                4..=6 => Write::Swap { expect: base.version, record: Arc::new(next) },
+                7 => Write::Swap { expect: wrong, record: Arc::new(next) },
                 8 => Write::Remove { id: base.id, expect: base.version, grace: Duration::ZERO },
                 _ => Write::Remove { id: base.id, expect: wrong, grace: Duration::ZERO },
             }
@@ -292,7 +293,7 @@ impl<H: Harness> Running<H> {
 
     /// A refusal may show the row as it was in its turn, or as the batch left it.
     fn check_outcome(&self, id: RecordId, got: &Outcome, expected: &Outcome) {
-        let after = self.truth.read(id).map(|row| Box::new(row.clone()));
+        let after = self.truth.read(id).map(|row| Arc::new(row.clone()));
         let newer =
             matches!(expected, Outcome::Refused { .. }) && *got == Outcome::Refused { current: after };
         assert!(got == expected || newer, "{id}: the store says {got:?}, the model {expected:?}");

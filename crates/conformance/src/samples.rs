@@ -71,7 +71,7 @@ pub fn reserved(key: &str, n: u64, now: Timestamp) -> Record {
 pub fn reserved_at(address: Address, n: u64, now: Timestamp) -> Record {
     let arrival = Arrival { address, ..arrival("any", n) };
     match decide(None, &Event::Arrive(arrival), Now::exact(now)).next {
-        Next::Put(record) => *record,
+        Next::Put(record) => Arc::unwrap_or_clone(record),
         other => panic!("a new key is reserved, not {other:?}"),
     }
 }

@@ -41,7 +41,7 @@ oncegate_conformance::suite!(memory, Memory);
 #[test]
 fn which_of_two_doubtful_batches_landed_may_show_later() {
     let row = moved_to(&reserved("a", 1, LONG_AGO), StateKind::Completed, LONG_AGO);
-    let insert = Write::Insert(Box::new(row.clone()));
+    let insert = Write::Insert(Arc::new(row.clone()));
     let remove = Write::Remove { id: id("a"), expect: row.version, grace: Duration::ZERO };
     replay::<Memory>(vec![
         Move::Apply(vec![insert.clone()], Fault::None),

@@ -280,7 +280,7 @@ fn complete(record: &Record, holder: &Holder, answer: &Arc<Answer>, now: Now) ->
         }
         // A newer grant is running. The older effect is kept, and applied if the newer attempt ends without one.
         State::InProgress => {
-            let kept = with_evidence(record, "late holder", answer, now);
+            let kept = with_evidence(record, "late holder", None, answer, now);
             Step { next: kept.next, ..Step::fenced(record) }.noting(Notice::EffectUnderOlderGrant)
         }
         // A newer attempt is in doubt. That this one was refused says nothing about it.
@@ -301,7 +301,7 @@ fn complete_mine(record: &Record, answer: &Arc<Answer>, now: Now) -> Step {
     match &record.evidence {
         Some(evidence) if evidence.answer.is_success() && !answer.is_success() => {
             let next = completed(record, Arc::clone(&evidence.answer), now);
-            Step::put(next.clone(), Decision::Fenced(Some(Box::new(next)))).noting(Notice::Contradiction)
+            Step::put(next.clone(), Decision::Fenced(Some(Arc::new(next)))).noting(Notice::Contradiction)
         }
         Some(evidence) if evidence.answer.is_success() != answer.is_success() => {
             Step::put(completed(record, Arc::clone(answer), now), Decision::Done)
@@ -326,7 +326,7 @@ fn release(record: &Record, holder: &Holder, reason: &Reason, backoff: Duration,
 fn released(next: Record) -> Step {
     let decision = match &next.state {
         State::FailedRetryable | State::Pending { .. } => Decision::Done,
-        _ => Decision::Fenced(Some(Box::new(next.clone()))),
+        _ => Decision::Fenced(Some(Arc::new(next.clone()))),
     };
     Step::put(next, decision)
 }
@@ -337,7 +337,7 @@ fn doubt(record: &Record, holder: &Holder, reason: &Reason, now: Now) -> Step {
         State::InProgress => {
             let mut next = enter_unknown(record, reason.clone(), now);
             if let State::Completed(_) = &next.state {
-                return Step::put(next.clone(), Decision::Fenced(Some(Box::new(next))));
+                return Step::put(next.clone(), Decision::Fenced(Some(Arc::new(next))));
             }
             // The holder sends nothing more: its lease ends here, and the horizon is counted from now.
             if let Some(grant) = &mut next.grant {
@@ -490,11 +490,7 @@ fn happened(record: &Record, verdict: &Verdict, answer: &Arc<Answer>, now: Now) 
             settle().noting(Notice::Zombie)
         }
         State::InProgress => {
-            let mut step = with_evidence(record, &verdict.source, answer, now);
-            if let Next::Put(next) = &mut step.next {
-                next.provider_reference = verdict.reference.clone().or(next.provider_reference.take());
-            }
-            step
+            with_evidence(record, &verdict.source, verdict.reference.as_deref(), answer, now)
         }
         State::FailedRetryable => settle().noting(Notice::WronglyReleased),
         State::Pending { .. } if record.attempts > 0 => settle().noting(Notice::WronglyReleased),

@@ -167,12 +167,12 @@ impl<S: Store> Engine<S> {
     }
 
     /// What the store has shown is kept here, and where other nodes find it.
-    fn keep_shown(&self, row: &Record, epoch: Epoch) {
+    fn keep_shown(&self, row: &Arc<Record>, epoch: Epoch) {
         let is_kept = self.0.cache.keep(row, epoch, self.now());
         if let (Some(shared), Some(realm)) = (&self.0.options.shared_cache, self.0.store.realm())
             && is_kept
         {
-            shared.put(Kept { realm, record: row.clone(), shown_at: epoch.asked_at() });
+            shared.put(Kept { realm, record: Arc::clone(row), shown_at: epoch.asked_at() });
         }
     }
 }
@@ -251,20 +251,20 @@ impl<'a, S: Store> Reserve<'a, S> {
             return Err(Unavailable::Overloaded);
         }
         self.in_flight = Some(self.engine.0.writer.in_flight());
-        let mut row: Option<Record> = None;
+        let mut row: Option<Arc<Record>> = None;
         let mut doubted_since: Option<Instant> = None;
         let mut clashes = 0;
         while clashes < ROUNDS_MAX {
             // Before the write is submitted: a lease counts from here.
             let now = self.engine.now();
             let epoch = self.engine.0.cache.epoch(self.id, now);
-            let step = decide(row.as_ref(), self.event, now);
-            if self.is_own_and_too_late(row.as_ref(), &step) {
+            let step = decide(row.as_deref(), self.event, now);
+            if self.is_own_and_too_late(row.as_deref(), &step) {
                 // Nothing ran under it, and nobody else can know that: dropping this releases it.
                 self.may_land = Some(row.as_ref().map(|row| row.version));
                 return Err(too_late());
             }
-            let Some(write) = Write::of_step(row.as_ref(), &step) else {
+            let Some(write) = Write::of_step(row.as_deref(), &step) else {
                 // Told over a row that the store has shown since, or in doubt all the same: then dropping this cleans up.
                 return self.granted_or_told(step, row.as_ref());
             };
@@ -276,14 +276,14 @@ impl<'a, S: Store> Reserve<'a, S> {
             match ticket.outcome_within(timeout, &self.engine.0.breaker).await {
                 Ok(Outcome::Applied) => {
                     self.may_land = None;
-                    observe(self.event, row.as_ref(), &step);
+                    observe(self.event, row.as_deref(), &step);
                     return self.granted_or_told(step, row.as_ref());
                 }
                 // Whatever of ours was in doubt can no longer land: the row is another by now, or it is ours.
                 Ok(Outcome::Refused { current }) => {
                     (self.may_land, doubted_since) = (None, None);
                     clashes += 1;
-                    row = current.map(|row| *row);
+                    row = current;
                     if let Some(row) = &row {
                         self.engine.keep_shown(row, epoch);
                     }
@@ -313,7 +313,7 @@ impl<'a, S: Store> Reserve<'a, S> {
     }
 
     /// An acknowledgement that comes after the lease's end grants nothing.
-    fn granted_or_told(&mut self, step: Step, row: Option<&Record>) -> Result<Arrived<S>, Unavailable> {
+    fn granted_or_told(&mut self, step: Step, row: Option<&Arc<Record>>) -> Result<Arrived<S>, Unavailable> {
         let arrived = self.decided(step, row);
         match arrived {
             Arrived::Execute(held) if held.permit().check().is_err() => {
@@ -335,7 +335,7 @@ impl<'a, S: Store> Reserve<'a, S> {
     }
 
     /// Counts, and hands out what was decided over `row`.
-    fn decided(&mut self, step: Step, row: Option<&Record>) -> Arrived<S> {
+    fn decided(&mut self, step: Step, row: Option<&Arc<Record>>) -> Arrived<S> {
         let meters = self.route.meters();
         let is_first = self.look == Look::First;
         if is_first && step.notices.contains(&Notice::Misuse) {
@@ -349,12 +349,12 @@ impl<'a, S: Store> Reserve<'a, S> {
             self.engine.0.duplicates.count(arrival.address.scope.tenant_str());
         }
         let next = match step.next {
-            Next::Put(record) => Some(*record),
+            Next::Put(record) => Some(record),
             Next::Keep | Next::Remove { .. } => None,
         };
         match step.decision {
             Decision::Execute(lease) => {
-                self.count_execution(&lease, row);
+                self.count_execution(&lease, row.map(|row| &**row));
                 let record = next.or_else(|| row.cloned());
                 match record {
                     Some(record) => self.hold(lease, record),
@@ -410,7 +410,7 @@ impl<'a, S: Store> Reserve<'a, S> {
         }
     }
 
-    fn hold(&mut self, lease: Lease, record: Record) -> Arrived<S> {
+    fn hold(&mut self, lease: Lease, record: Arc<Record>) -> Arrived<S> {
         let in_flight = self.in_flight.take().unwrap_or_else(|| self.engine.0.writer.in_flight());
         Arrived::Execute(Box::new(Held::new(
             self.engine.clone(),

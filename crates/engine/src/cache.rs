@@ -28,7 +28,7 @@ pub(crate) struct Cache {
 }
 
 struct Entry {
-    record: Record,
+    record: Arc<Record>,
     /// When the store was asked for it, or before.
     shown_at: Timestamp,
 }
@@ -37,7 +37,7 @@ struct Entry {
 pub(crate) struct Hit(Arc<Entry>);
 
 impl Hit {
-    pub(crate) fn record(&self) -> &Record {
+    pub(crate) fn record(&self) -> &Arc<Record> {
         &self.0.record
     }
 }
@@ -89,9 +89,9 @@ impl Cache {
     }
 
     /// Keeps a row that the store has shown or acknowledged, if it is one to keep; says whether it is.
-    pub(crate) fn keep(&self, record: &Record, epoch: Epoch, now: Now) -> bool {
+    pub(crate) fn keep(&self, record: &Arc<Record>, epoch: Epoch, now: Now) -> bool {
         is_replayable(record, now)
-            && self.insert(Entry { record: record.clone(), shown_at: epoch.asked_at }, epoch)
+            && self.insert(Entry { record: Arc::clone(record), shown_at: epoch.asked_at }, epoch)
     }
 
     /// Keeps what another node has kept, under the same limits: its age counts from when the store showed it there.

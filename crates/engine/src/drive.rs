@@ -17,33 +17,33 @@ pub(crate) const ROUNDS_MAX: usize = 64;
 pub(crate) struct Stepped {
     pub(crate) step: Step,
     /// The row as it is now.
-    pub(crate) row: Option<Record>,
+    pub(crate) row: Option<Arc<Record>>,
 }
 
 impl<S: Store> Engine<S> {
     /// Makes `event` happen to `row`, which may be outdated: the store shows the right one if it is. Waits for room.
-    pub(crate) async fn step(&self, event: &Event, mut row: Option<Record>) -> Result<Stepped, Failed> {
+    pub(crate) async fn step(&self, event: &Event, mut row: Option<Arc<Record>>) -> Result<Stepped, Failed> {
         for _ in 0..ROUNDS_MAX {
             let now = self.now();
-            let step = decide(row.as_ref(), event, now);
-            let Some(write) = Write::of_step(row.as_ref(), &step) else {
-                observe(event, row.as_ref(), &step);
+            let step = decide(row.as_deref(), event, now);
+            let Some(write) = Write::of_step(row.as_deref(), &step) else {
+                observe(event, row.as_deref(), &step);
                 return Ok(Stepped { step, row });
             };
             let ticket = self.0.writer.submit_when_there_is_room(write).await.map_err(|_| ended())?;
             match ticket.outcome().await? {
                 Outcome::Applied => {
-                    observe(event, row.as_ref(), &step);
+                    observe(event, row.as_deref(), &step);
                     let row = match &step.next {
-                        Next::Put(record) => Some((**record).clone()),
+                        Next::Put(record) => Some(Arc::clone(record)),
                         Next::Keep => row,
                         Next::Remove { .. } => None,
                     };
                     return Ok(Stepped { step, row });
                 }
                 // Refused over the very row that was decided upon: the store's own clock disagrees about a removal.
-                Outcome::Refused { current } if current.as_deref() == row.as_ref() => break,
-                Outcome::Refused { current } => row = current.map(|row| *row),
+                Outcome::Refused { current } if current == row => break,
+                Outcome::Refused { current } => row = current,
                 Outcome::Unreadable { problem } => return Err(unreadable(problem)),
             }
         }

@@ -99,7 +99,7 @@ impl<S: Store> Engine<S> {
     /// Makes an event happen to a record: for operators and workers. Returns the step that took effect.
     pub async fn drive(&self, id: RecordId, event: &Event) -> Result<Step, Arc<StoreError>> {
         let row = self.read(id).await?;
-        let stepped = self.step(event, row).await;
+        let stepped = self.step(event, row.map(Arc::new)).await;
         // Also after an error: the write may have landed.
         self.0.let_go(id);
         self.0.herald.tell(Signal::Forgotten(id));

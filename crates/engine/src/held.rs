@@ -28,7 +28,7 @@ pub struct Held<S: Store> {
     pub(crate) route: Route,
     pub(crate) lease: Lease,
     /// The row as it was last seen.
-    pub(crate) record: Record,
+    pub(crate) record: Arc<Record>,
     watch: Arc<Watch>,
     begun: Option<Instant>,
     /// What its holder has said of its end, if it has; and whether that is recorded.
@@ -41,7 +41,7 @@ impl<S: Store> Held<S> {
         engine: Engine<S>,
         route: Route,
         lease: Lease,
-        record: Record,
+        record: Arc<Record>,
         in_flight: InFlight,
     ) -> Self {
         engine.0.behind.take_up();
@@ -64,7 +64,7 @@ impl<S: Store> Held<S> {
 
     /// The record's public name.
     #[must_use]
-    pub const fn id(&self) -> RecordId {
+    pub fn id(&self) -> RecordId {
         self.record.id
     }
 
@@ -141,7 +141,7 @@ enum Never {}
 async fn renew<S: Store>(
     engine: &Engine<S>,
     watch: &Watch,
-    record: &mut Record,
+    record: &mut Arc<Record>,
     lease: &Lease,
     span: Duration,
 ) -> Never {
@@ -150,7 +150,7 @@ async fn renew<S: Store>(
     let mut until = lease.until;
     while until < lease.attempt_deadline {
         tokio::time::sleep(pause).await;
-        match engine.step(&event, Some(record.clone())).await {
+        match engine.step(&event, Some(Arc::clone(record))).await {
             Ok(stepped) => {
                 pause = span / 3;
                 let Decision::Renewed { until: renewed } = stepped.step.decision else {
@@ -191,7 +191,7 @@ impl<S: Store> Drop for Held<S> {
             .into_event(self.lease.holder)
             .into(),
         };
-        let (engine, record, awaited) = (self.engine.clone(), self.record.clone(), self.awaited());
+        let (engine, record, awaited) = (self.engine.clone(), Arc::clone(&self.record), self.awaited());
         self.engine.behind(async move {
             drop(engine.settle_until_done(&event, record, awaited).await);
         });

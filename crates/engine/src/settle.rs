@@ -66,9 +66,9 @@ impl Settlement {
 #[must_use]
 pub enum Settled {
     /// As the holder said; this is the row now.
-    Done(Box<Record>),
+    Done(Arc<Record>),
     /// Not as the holder said: answer from this row (`None`: there is none), never with one's own bytes.
-    Fenced(Option<Box<Record>>),
+    Fenced(Option<Arc<Record>>),
 }
 
 impl<S: Store> Held<S> {
@@ -81,7 +81,7 @@ impl<S: Store> Held<S> {
         }
         let event = Arc::new(settlement.into_event(self.lease.holder));
         self.ending = Ending::Said(Arc::clone(&event));
-        let settled = self.engine.settle_until_done(&event, self.record.clone(), self.awaited()).await;
+        let settled = self.engine.settle_until_done(&event, Arc::clone(&self.record), self.awaited()).await;
         self.ending = Ending::Recorded;
         self.route.meters().settle_s.record(started.elapsed());
         settled
@@ -129,12 +129,17 @@ impl<S: Store> Held<S> {
 }
 
 impl<S: Store> Engine<S> {
-    pub(crate) async fn settle_until_done(&self, event: &Event, record: Record, awaited: Awaited) -> Settled {
+    pub(crate) async fn settle_until_done(
+        &self,
+        event: &Event,
+        record: Arc<Record>,
+        awaited: Awaited,
+    ) -> Settled {
         let id = record.id;
         let mut pause = BACKOFF_FIRST;
         loop {
             let epoch = self.0.cache.epoch(id, self.now());
-            let error = match self.step(event, Some(record.clone())).await {
+            let error = match self.step(event, Some(Arc::clone(&record))).await {
                 Ok(stepped) => {
                     if let Some(row) = &stepped.row {
                         self.0.cache.keep(row, epoch, self.now());
@@ -148,7 +153,7 @@ impl<S: Store> Engine<S> {
                             tracing::warn!(record = %id, "an attempt ended otherwise than its holder says; answered from the row");
                             Settled::Fenced(row)
                         }
-                        (_, Some(row)) => Settled::Done(Box::new(row)),
+                        (_, Some(row)) => Settled::Done(row),
                         (_, None) => Settled::Fenced(None),
                     };
                 }

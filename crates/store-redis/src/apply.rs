@@ -1,5 +1,6 @@
 //! A batch, as one call of the script that applies it (`scripts/apply.lua`).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use oncegate_core::time::micros;
@@ -67,7 +68,7 @@ fn outcome(write: &Write, reply: &Value) -> Option<Outcome> {
         Value::Int(0) => Outcome::Unreadable { problem: "what is there is not a row".to_owned() },
         Value::Nil => Outcome::Refused { current: None },
         Value::BulkString(bytes) => match row::decode(bytes, write.id()) {
-            Ok(record) => Outcome::Refused { current: Some(Box::new(record)) },
+            Ok(record) => Outcome::Refused { current: Some(Arc::new(record)) },
             Err(problem) => Outcome::Unreadable { problem },
         },
         _ => return None,

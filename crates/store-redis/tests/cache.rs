@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use oncegate_conformance::samples::{FAR_AHEAD, LONG_AGO, answer, id, moved_to, reserved};
-use oncegate_core::record::{State, StateKind};
+use oncegate_core::record::{Record, State, StateKind};
 use oncegate_store::shared_cache::{Kept, Realm, SharedCache};
 use oncegate_store_redis::{RedisCache, RedisCacheOptions};
 use oncegate_test_servers::{Redis, TcpProxy, until};
@@ -16,7 +16,7 @@ const PATIENT: Duration = Duration::from_secs(10);
 
 fn kept(key: &str) -> Kept {
     let record = moved_to(&reserved(key, 1, LONG_AGO), StateKind::Completed, FAR_AHEAD);
-    Kept { realm: Realm::from_bytes([3; 16]), record, shown_at: LONG_AGO }
+    Kept { realm: Realm::from_bytes([3; 16]), record: record.into(), shown_at: LONG_AGO }
 }
 
 fn start(url: &str) -> RedisCache {
@@ -91,7 +91,7 @@ async fn bytes_that_are_not_the_entry_are_nothing() {
     assert_eq!(cache.get(id("b")).await, None, "emptied");
     put_until_kept(&cache, "b").await;
     // A record that is not completed is never an entry, though its bytes are whole.
-    let running = Kept { record: reserved("c", 1, LONG_AGO), ..kept("c") };
+    let running = Kept { record: reserved("c", 1, LONG_AGO).into(), ..kept("c") };
     cache.put(running);
     put_until_kept(&cache, "after c").await;
     assert_eq!(server.command(&["EXISTS", &name("c")]), "1");
@@ -204,7 +204,8 @@ async fn large_answers_are_not_kept() {
     let server = Redis::start(&[]);
     let cache = start(&server.url());
     let mut large = kept("large");
-    large.record.state = State::Completed(answer(200, &vec![0; 300 << 10]));
+    let state = State::Completed(answer(200, &vec![0; 300 << 10]));
+    large.record = Record { state, ..(*large.record).clone() }.into();
     put_until_kept(&cache, "small").await;
     cache.put(large);
     put_until_kept(&cache, "after").await;

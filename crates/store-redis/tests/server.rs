@@ -17,7 +17,7 @@ use oncegate_test_servers::{Cut, Redis, TcpProxy, until_some, wait_until};
 const DURABLE: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];
 
 fn insert(record: &Record) -> Write {
-    Write::Insert(Box::new(record.clone()))
+    Write::Insert(Arc::new(record.clone()))
 }
 
 fn rows(count: u64) -> Vec<Record> {
@@ -308,14 +308,14 @@ async fn refused_writes_leave_no_trace() {
     let batch = [
         insert(&reserved("kept", 2, LONG_AGO)),
         insert(&reserved("new", 1, LONG_AGO)),
-        Write::Swap { expect: kept.version, record: Box::new(next) },
+        Write::Swap { expect: kept.version, record: Arc::new(next) },
     ];
     for (harm, kind, mend) in table {
         assert_eq!(server.command(harm), "OK");
         let error = store.apply(&batch).await.expect_err("writes are refused");
         assert_eq!(told(&error), (*kind, Effect::None), "{harm:?}: {error}");
         let shown = store.apply(&batch[..1]).await.expect("a clash needs no write");
-        assert_eq!(shown, [Outcome::Refused { current: Some(Box::new(kept.clone())) }], "{harm:?}");
+        assert_eq!(shown, [Outcome::Refused { current: Some(Arc::new(kept.clone())) }], "{harm:?}");
         assert_eq!(server.command(mend), "OK");
         assert_eq!((read(&store, "kept").await, read(&store, "new").await), (Some(kept.clone()), None));
         assert_eq!(server.command(&["GET", "{oncegate}:seq"]), "1", "{harm:?}");
@@ -416,7 +416,7 @@ async fn a_row_is_listed_where_it_belongs_and_leaves_nothing_behind() {
     let remove = |row: &Record| Write::Remove { id: row.id, expect: row.version, grace: Duration::ZERO };
     for (next, names) in steps {
         let next = Record { version: Version::from_raw(row.version.as_raw() + 1), ..next };
-        let swap = Write::Swap { expect: row.version, record: Box::new(next.clone()) };
+        let swap = Write::Swap { expect: row.version, record: Arc::new(next.clone()) };
         assert_eq!(store.apply(&[swap]).await.expect("applied"), [Outcome::Applied]);
         row = next;
         assert_eq!(own(), names);
@@ -425,7 +425,7 @@ async fn a_row_is_listed_where_it_belongs_and_leaves_nothing_behind() {
         // Waiting work is never removed, though its time is up; nor what has no end.
         let is_settled = matches!(row.state.kind(), StateKind::Completed | StateKind::FailedRetryable);
         if !is_settled {
-            let refused = [Outcome::Refused { current: Some(Box::new(row.clone())) }];
+            let refused = [Outcome::Refused { current: Some(Arc::new(row.clone())) }];
             assert_eq!(store.apply(&[remove(&row)]).await.expect("refused"), refused);
         }
     }

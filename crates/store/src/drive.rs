@@ -4,6 +4,8 @@
 //! (the engine's batching writer), and so has the doubt of a reserve: here an error is the caller's to judge, by its
 //! [`Effect`].
 
+use std::sync::Arc;
+
 use oncegate_core::decide::{Event, Step, decide};
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::Record;
@@ -28,7 +30,7 @@ pub async fn drive(store: &impl Store, id: RecordId, event: &Event, now: Now) ->
             Some(Outcome::Applied) => return Ok(step),
             // Refused over the very row that was decided upon: the store's own clock disagrees about a removal.
             Some(Outcome::Refused { current }) if current.as_deref() == row.as_ref() => break,
-            Some(Outcome::Refused { current }) => row = current.map(|row| *row),
+            Some(Outcome::Refused { current }) => row = current.map(Arc::unwrap_or_clone),
             Some(Outcome::Unreadable { problem }) => {
                 return Err(StoreError::new(Kind::Unreadable, Effect::None, "drive").because(problem));
             }

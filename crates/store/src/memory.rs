@@ -51,7 +51,7 @@ impl Model {
                 self.rows.remove(id);
                 Outcome::Applied
             }
-            (_, current) => Outcome::Refused { current: current.map(|row| Box::new(row.record.clone())) },
+            (_, current) => Outcome::Refused { current: current.map(|row| Arc::new(row.record.clone())) },
         }
     }
 

@@ -4,6 +4,8 @@
 //! entry says when the store showed it, and whoever reads it applies the same limits of age and expiry as to what it keeps
 //! itself.
 
+use std::sync::Arc;
+
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::Record;
 use oncegate_core::time::Timestamp;
@@ -34,7 +36,7 @@ pub struct Kept {
     /// Whose it is.
     pub realm: Realm,
     /// The record.
-    pub record: Record,
+    pub record: Arc<Record>,
     /// By the store's clock.
     pub shown_at: Timestamp,
 }

@@ -1,5 +1,6 @@
 //! The conditional writes: all that ever changes a row.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use oncegate_core::decide::{Next, Step};
@@ -10,7 +11,7 @@ use oncegate_core::record::Record;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Write {
     /// Insert if there is no row with this id.
-    Insert(Box<Record>),
+    Insert(Arc<Record>),
     /// Replace the row if it still has this version.
     ///
     /// A store may rely on what is frozen: within a life (equal `life` and `created_at`) operation, fingerprint and terms
@@ -19,7 +20,7 @@ pub enum Write {
         /// The version that was decided upon.
         expect: Version,
         /// The next row.
-        record: Box<Record>,
+        record: Arc<Record>,
     },
     /// Remove the row if it still has this version, is settled, and is past retention by the store's own clock.
     Remove {
@@ -50,7 +51,7 @@ impl Write {
 
     /// The row that it is about.
     #[must_use]
-    pub const fn id(&self) -> RecordId {
+    pub fn id(&self) -> RecordId {
         match self {
             Self::Insert(record) | Self::Swap { record, .. } => record.id,
             Self::Remove { id, .. } => *id,
@@ -67,7 +68,7 @@ pub enum Outcome {
     /// Its condition did not hold; nothing changed.
     Refused {
         /// The row as it is; `None` if there is none.
-        current: Option<Box<Record>>,
+        current: Option<Arc<Record>>,
     },
     /// There is a row, and it cannot be read; nothing changed.
     Unreadable {

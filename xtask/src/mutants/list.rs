@@ -265,7 +265,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     decide(
         "who releases over evidence says 'not executed'",
-        "_ => Decision::Fenced(Some(Box::new(next.clone()))),\n    };\n    Step::put(next, decision)\n}\n\nfn doubt",
+        "_ => Decision::Fenced(Some(Arc::new(next.clone()))),\n    };\n    Step::put(next, decision)\n}\n\nfn doubt",
         "_ => Decision::Done,\n    };\n    Step::put(next, decision)\n}\n\nfn doubt",
     ),
     decide(

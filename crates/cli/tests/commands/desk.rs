@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
 
 use oncegate::Store as _;
 use oncegate_core::record::Record;
@@ -30,7 +31,7 @@ impl Desk {
         runtime.block_on(async {
             let store = oncegate::open(&url).await.unwrap();
             for record in records {
-                let applied = store.apply(&[Write::Insert(Box::new(record))]).await.unwrap();
+                let applied = store.apply(&[Write::Insert(Arc::new(record))]).await.unwrap();
                 assert_eq!(applied, [Outcome::Applied]);
             }
         });

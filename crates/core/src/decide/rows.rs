@@ -227,7 +227,13 @@ pub(super) fn enter_unknown(record: &Record, reason: Reason, now: Now) -> Record
 
 /// Keeps a *happened* for later. The first account stands, unless a success follows a failure: money that moved weighs
 /// more.
-pub(super) fn with_evidence(record: &Record, source: &str, answer: &Arc<Answer>, now: Now) -> Step {
+pub(super) fn with_evidence(
+    record: &Record,
+    source: &str,
+    reference: Option<&str>,
+    answer: &Arc<Answer>,
+    now: Now,
+) -> Step {
     let keeps_first =
         record.evidence.as_ref().is_some_and(|kept| kept.answer.is_success() || !answer.is_success());
     if keeps_first {
@@ -235,6 +241,7 @@ pub(super) fn with_evidence(record: &Record, source: &str, answer: &Arc<Answer>,
     }
     let mut next = touched(record, now);
     next.evidence = Some(Evidence { at: now.at, source: source.into(), answer: Arc::clone(answer) });
+    next.provider_reference = reference.map(Box::from).or(next.provider_reference);
     Step::put(next, Decision::Done).noting(Notice::EvidenceKept)
 }
 

@@ -25,7 +25,7 @@ pub enum Next {
     /// Nothing.
     Keep,
     /// This row: inserted where there was none, swapped where there was one.
-    Put(Box<Record>),
+    Put(Arc<Record>),
     /// Remove the row, if it is past retention by this grace on the store's own clock too.
     Remove {
         /// How much longer than its retention a row is left alone.
@@ -73,7 +73,7 @@ pub enum Decision {
     },
     /// Not yours, or not as you say: this is the row now (`None`: there is none). Answer from it, never with your own
     /// bytes.
-    Fenced(Option<Box<Record>>),
+    Fenced(Option<Arc<Record>>),
     /// An operator's act that the record's state does not allow.
     Refused(Refusal),
     /// A *happened* for a key that was never seen: keep it apart for a while.
@@ -176,7 +176,7 @@ impl Step {
     }
 
     pub(super) fn put(next: Record, decision: Decision) -> Self {
-        Self { next: Next::Put(Box::new(next)), decision, notices: Vec::new() }
+        Self { next: Next::Put(Arc::new(next)), decision, notices: Vec::new() }
     }
 
     pub(super) fn execute(next: Record) -> Self {
@@ -189,7 +189,7 @@ impl Step {
     }
 
     pub(super) fn fenced(record: &Record) -> Self {
-        Self::keep(Decision::Fenced(Some(Box::new(record.clone()))))
+        Self::keep(Decision::Fenced(Some(Arc::new(record.clone()))))
     }
 
     pub(super) fn noting(mut self, notice: Notice) -> Self {

@@ -2,6 +2,8 @@
 //!
 //! A cell reads `Decision` or `Decision → next state`. Rows are events, columns the phases in the design's order.
 
+use std::sync::Arc;
+
 use oncegate_core::decide::{Arrival, Decision, Event, Grounds, Next, Step};
 use oncegate_core::record::{CrashPolicy, Execution, GoneStatus, Record, State, Terms};
 
@@ -463,7 +465,7 @@ fn not_mine_is_fenced_everywhere_and_returns_the_row() {
                 let Decision::Fenced(row) = step.decision else {
                     panic!("{phase:?} {event:?}: {:?}", step.decision)
                 };
-                assert_eq!(row.map(|row| *row), sample.row, "fenced returns the row");
+                assert_eq!(row.map(Arc::unwrap_or_clone), sample.row, "fenced returns the row");
             }
         }
     }

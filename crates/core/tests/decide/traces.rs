@@ -1,6 +1,8 @@
 //! Traces that broke the first draft of this very code, found by a hostile reader. They belong to ATTACKS.md's family: each
 //! ends in a second effect, a lie to a client, or a key that nobody can free.
 
+use std::sync::Arc;
+
 use oncegate_core::decide::{Arrival, Decision, Event, Grounds, Misuse, Notice, Refusal, Reserve, Step};
 use oncegate_core::identity::{Fence, Version};
 use oncegate_core::record::{CrashPolicy, GoneStatus, Record, RetentionFrom, State, StateKind, Terms};
@@ -155,7 +157,7 @@ fn a_refusal_does_not_outweigh_a_proved_effect() {
     let (done, step) = apply(Some(&kept), &complete(second.holder, 402), at(503));
     let done = done.unwrap();
     assert_eq!(done.state, State::Completed(answer(201)));
-    assert_eq!(step.decision, Decision::Fenced(Some(Box::new(done))), "its client is answered from the row");
+    assert_eq!(step.decision, Decision::Fenced(Some(Arc::new(done))), "its client is answered from the row");
     assert!(step.notices.contains(&Notice::Contradiction));
     // The other way round the holder's own bytes stand, and two charges are an alarm.
     let (done, step) = apply(Some(&kept), &complete(second.holder, 200), at(503));
@@ -216,7 +218,7 @@ fn who_settles_over_evidence_is_shown_the_row() {
     let proved = row_after(Some(&row), &happened(row.life, 201), at(5));
     for event in [release(lease.holder), doubt(lease.holder)] {
         let (after, step) = apply(Some(&proved), &event, at(6));
-        assert_eq!(step.decision, Decision::Fenced(after.map(Box::new)), "{event:?}");
+        assert_eq!(step.decision, Decision::Fenced(after.map(Arc::new)), "{event:?}");
     }
 }
 

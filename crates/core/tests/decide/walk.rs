@@ -7,6 +7,7 @@
 //! Under `reconcile` the upstream dedupes nothing. Under `resume` and `restart` it dedupes by life, as the operator declares.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use oncegate_core::decide::{Arrival, Decision, Event, Lease, Next, Reserve, decide};
@@ -169,7 +170,7 @@ impl World {
         let step = decide(self.row.as_ref(), event, self.now());
         match step.next {
             Next::Keep => {}
-            Next::Put(next) => self.put(*next),
+            Next::Put(next) => self.put(Arc::unwrap_or_clone(next)),
             Next::Remove { .. } => {
                 self.give_way();
                 self.row = None;
@@ -354,7 +355,7 @@ impl World {
             self.doubted.push(Doubted {
                 reserve,
                 over,
-                row: *row,
+                row: Arc::unwrap_or_clone(row),
                 has_landed: landed,
                 is_cleaned: false,
                 lands_until,

@@ -136,7 +136,7 @@ pub(crate) fn replay<S: Store>(arrived: Arrived<S>) -> Arc<Answer> {
 /// Settles, and must be done.
 pub(crate) async fn done<S: Store>(held: Held<S>, settlement: Settlement) -> Record {
     match held.settle(settlement).await {
-        Settled::Done(row) => *row,
+        Settled::Done(row) => Arc::unwrap_or_clone(row),
         Settled::Fenced(row) => panic!("fenced by {row:?}"),
     }
 }

@@ -41,7 +41,7 @@ pub(super) fn decode(bytes: &[u8], id: RecordId) -> Option<Kept> {
     let record = Record::decode(record).ok()?;
     (record.id == id && record.state.kind() == StateKind::Completed).then_some(Kept {
         realm,
-        record,
+        record: record.into(),
         shown_at,
     })
 }
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn only_whole_completed_entries_of_the_right_record_come_back() {
         let record = moved_to(&reserved("a", 1, LONG_AGO), StateKind::Completed, FAR_AHEAD);
-        let kept = Kept { realm: REALM, record, shown_at: LONG_AGO };
+        let kept = Kept { realm: REALM, record: record.into(), shown_at: LONG_AGO };
         let bytes = encode(&kept);
         assert_eq!(decode(&bytes, id("a")), Some(kept));
         assert_eq!(decode(&bytes, id("b")), None, "another's");
@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn another_layout_is_not_read_though_its_sum_is_right() {
         let record = moved_to(&reserved("a", 1, LONG_AGO), StateKind::Completed, FAR_AHEAD);
-        let mut bytes = encode(&Kept { realm: REALM, record, shown_at: LONG_AGO });
+        let mut bytes = encode(&Kept { realm: REALM, record: record.into(), shown_at: LONG_AGO });
         bytes.truncate(bytes.len() - SUM);
         bytes[0] = 2;
         bytes.extend(sum(&bytes));
@@ -92,7 +92,7 @@ mod tests {
     fn what_is_not_completed_is_no_entry() {
         for record in every_shape() {
             let is_completed = record.state.kind() == StateKind::Completed;
-            let kept = Kept { realm: REALM, record, shown_at: FAR_AHEAD };
+            let kept = Kept { realm: REALM, record: record.into(), shown_at: FAR_AHEAD };
             assert_eq!(decode(&encode(&kept), kept.record.id), is_completed.then_some(kept));
         }
     }

@@ -344,7 +344,7 @@ impl Outcomes {
         for (place, id) in refused {
             self.places[place] = Some(match found.remove(&id) {
                 None => Outcome::Refused { current: None },
-                Some(Ok(record)) => Outcome::Refused { current: Some(Box::new(record)) },
+                Some(Ok(record)) => Outcome::Refused { current: Some(Arc::new(record)) },
                 Some(Err(malformed)) => Outcome::Unreadable { problem: malformed.to_string() },
             });
         }

@@ -1,5 +1,6 @@
 //! The statements. Free functions over a connection, so that a caller's own transaction can use them too, later.
 
+use std::sync::Arc;
 use std::sync::LazyLock;
 
 use oncegate_core::identity::{RecordId, Version};
@@ -142,7 +143,7 @@ impl<'c> Batch<'c> {
             return Ok(Outcome::Applied);
         }
         Ok(match read_one(self.connection, id)? {
-            Ok(current) => Outcome::Refused { current: current.map(Box::new) },
+            Ok(current) => Outcome::Refused { current: current.map(Arc::new) },
             Err(problem) => Outcome::Unreadable { problem: problem.to_string() },
         })
     }

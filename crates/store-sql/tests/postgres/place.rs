@@ -1,6 +1,7 @@
 //! A schema of one's own, and the few words that all themes share.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -103,11 +104,11 @@ pub(crate) async fn in_time<F: Future>(future: F) -> F::Output {
 }
 
 pub(crate) fn insert(record: &Record) -> Write {
-    Write::Insert(Box::new(record.clone()))
+    Write::Insert(Arc::new(record.clone()))
 }
 
 pub(crate) fn swap(from: &Record, to: &Record) -> Write {
-    Write::Swap { expect: from.version, record: Box::new(to.clone()) }
+    Write::Swap { expect: from.version, record: Arc::new(to.clone()) }
 }
 
 /// A reserved row whose lease has lapsed long ago.

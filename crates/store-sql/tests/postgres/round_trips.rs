@@ -3,6 +3,8 @@
 //! Counted at a proxy, on one thread: there a batch is handed over whole before the task that writes to the connection gets its
 //! turn, so the count is exact.
 
+use std::sync::Arc;
+
 use oncegate_store::{Outcome, Store, Write};
 use oncegate_store_sql::PostgresStore;
 use oncegate_store_sql::postgres::PostgresOptions;
@@ -57,7 +59,7 @@ async fn check(place: &Place, url: &str) {
 
     // What refuses a write is read in a statement of its own, once for all of them.
     let (outcomes, round_trips) = counted.apply(&[insert(&rows[0])]).await;
-    let winner = Outcome::Refused { current: Some(Box::new(completed(&rows[0]))) };
+    let winner = Outcome::Refused { current: Some(Arc::new(completed(&rows[0]))) };
     assert_eq!((outcomes, round_trips), (vec![winner.clone()], 2), "a refused reserve");
     let batch = [insert(&rows[0]), insert(&leased("newer")), settled[1].clone(), settled[4].clone()];
     let (outcomes, round_trips) = counted.apply(&batch).await;

@@ -1,5 +1,7 @@
 //! Writes that wait for another's transaction, and see what became of it.
 
+use std::sync::Arc;
+
 use oncegate_conformance::samples::{FAR_AHEAD, moved_to};
 use oncegate_core::record::StateKind;
 use oncegate_store::{Effect, Kind, Outcome, Store};
@@ -40,7 +42,7 @@ async fn an_insert_waits_for_its_uncommitted_twin() {
     assert_eq!(read(&store, "twin").await, Some(other.clone()));
     place.raw().await.batch_execute(&format!("DELETE FROM {schema}.record")).await.expect("it goes");
     let refused = while_held(&place, twin, "COMMIT", insert(&other)).await;
-    assert_eq!(refused, Outcome::Refused { current: Some(Box::new(row)) });
+    assert_eq!(refused, Outcome::Refused { current: Some(Arc::new(row)) });
 }
 
 /// READ COMMITTED looks at the row again once it has it: an old version is refused, though it fitted before the wait.

@@ -1,5 +1,6 @@
 //! Scans go over notes a page at a time: what they look at is counted, and what others do between two of their statements is done.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use oncegate_conformance::samples::{FAR_AHEAD, LONG_AGO, moved_to, reserved};
@@ -60,11 +61,11 @@ async fn apply(store: &PostgresStore, write: Write) {
 }
 
 fn insert(record: &Record) -> Write {
-    Write::Insert(Box::new(record.clone()))
+    Write::Insert(Arc::new(record.clone()))
 }
 
 fn swap(from: &Record, to: &Record) -> Write {
-    Write::Swap { expect: from.version, record: Box::new(to.clone()) }
+    Write::Swap { expect: from.version, record: Arc::new(to.clone()) }
 }
 
 /// A lease that lapsed an hour after the backlog was due.
