@@ -111,7 +111,7 @@ impl<S: Store> Subject for Driven<S> {
     fn ready_to_reserve(&mut self, rows: &[Row]) -> Outcome {
         self.ready.clear();
         for row in rows {
-            self.ready.push(Write::Insert(Arc::new(reserved(row)?)));
+            self.ready.push(Write::insert(Arc::new(reserved(row)?)));
         }
         Ok(())
     }
@@ -120,7 +120,7 @@ impl<S: Store> Subject for Driven<S> {
         self.ready.clear();
         for row in rows {
             let before = reserved(row)?;
-            self.ready.push(Write::Swap { expect: before.version, record: Arc::new(settled(&before, row)?) });
+            self.ready.push(Write::swap(before.version, Arc::new(settled(&before, row)?)));
         }
         Ok(())
     }

@@ -18,10 +18,16 @@ use crate::samples::{
 };
 
 mod ask;
+mod trail;
 
 pub use ask::{
     browsing_filters, browsing_pages_show_each_row_once, counts_are_true, due_finds_what_is_due,
     parked_is_never_due, the_clock_never_runs_backwards,
+};
+
+pub use trail::{
+    a_story_is_told_in_order, a_story_outlives_its_record, an_entry_comes_with_its_write,
+    old_entries_are_dropped, what_is_kept_apart_comes_back,
 };
 
 /// Random histories with injected faults; hundreds of them.
@@ -72,7 +78,7 @@ async fn race_inserts<S: Store>(stores: &[Arc<S>]) {
                 let (start, row) = (Arc::clone(&start), reserved(&key, n, LONG_AGO));
                 tokio::spawn(async move {
                     start.wait().await;
-                    (row.clone(), one(&*store, Write::Insert(Arc::new(row))).await)
+                    (row.clone(), one(&*store, Write::insert(Arc::new(row))).await)
                 })
             })
             .collect();
@@ -241,11 +247,11 @@ pub async fn removal_spares_what_lives<H: Harness>(harness: H) {
     for state in [StateKind::Completed, StateKind::FailedRetryable, StateKind::Expired] {
         let next = moved_to(&row, state, LONG_AGO);
         applied(&store, &[swap(&row, &next)]).await;
-        let stale = Write::Remove { id: row.id, expect: row.version, grace: Duration::ZERO };
+        let stale = Write::remove(row.id, row.version, Duration::ZERO);
         assert!(matches!(one(&store, stale).await, Outcome::Refused { current: Some(_) }), "an old version");
         // 200 years of grace.
         let grace = Duration::from_hours(1_752_000);
-        let hasty = Write::Remove { id: row.id, expect: next.version, grace };
+        let hasty = Write::remove(row.id, next.version, grace);
         assert!(
             matches!(one(&store, hasty).await, Outcome::Refused { current: Some(_) }),
             "within its grace"
@@ -370,15 +376,15 @@ async fn fill<S: Store>(store: &S, rows: &[Record]) {
 }
 
 fn insert(record: &Record) -> Write {
-    Write::Insert(Arc::new(record.clone()))
+    Write::insert(Arc::new(record.clone()))
 }
 
 fn swap(from: &Record, to: &Record) -> Write {
-    Write::Swap { expect: from.version, record: Arc::new(to.clone()) }
+    Write::swap(from.version, Arc::new(to.clone()))
 }
 
 fn remove(record: &Record) -> Write {
-    Write::Remove { id: record.id, expect: record.version, grace: Duration::ZERO }
+    Write::remove(record.id, record.version, Duration::ZERO)
 }
 
 async fn one(store: &impl Store, write: Write) -> Outcome {

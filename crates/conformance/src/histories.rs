@@ -136,11 +136,11 @@ fn writes(model: &Model) -> BoxedStrategy<Write> {
             next.attempts = u32::from(n);
             let wrong = Version::from_raw(base.version.as_raw() + 7);
             match choice {
-                0..=3 => Write::Insert(Arc::new(next)),
-                4..=6 => Write::Swap { expect: base.version, record: Arc::new(next) },
-                7 => Write::Swap { expect: wrong, record: Arc::new(next) },
-                8 => Write::Remove { id: base.id, expect: base.version, grace: Duration::ZERO },
-                _ => Write::Remove { id: base.id, expect: wrong, grace: Duration::ZERO },
+                0..=3 => Write::insert(Arc::new(next)),
+                4..=6 => Write::swap(base.version, Arc::new(next)),
+                7 => Write::swap(wrong, Arc::new(next)),
+                8 => Write::remove(base.id, base.version, Duration::ZERO),
+                _ => Write::remove(base.id, wrong, Duration::ZERO),
             }
         })
         .boxed()

@@ -66,6 +66,11 @@ macro_rules! for_each_case {
             browsing_filters
             browsing_pages_show_each_row_once
             counts_are_true
+            an_entry_comes_with_its_write
+            a_story_outlives_its_record
+            a_story_is_told_in_order
+            old_entries_are_dropped
+            what_is_kept_apart_comes_back
             the_clock_never_runs_backwards
             the_rules_hold_over_this_store
             random_histories_equal_the_model

@@ -3,6 +3,7 @@
 use oncegate_conformance::Harness;
 use oncegate_conformance::histories::{Move, equal_the_model, replay};
 use oncegate_conformance::samples::{LONG_AGO, id, moved_to, reserved};
+use oncegate_core::audit::Entry;
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::{Record, StateKind};
 use oncegate_core::time::Timestamp;
@@ -13,8 +14,8 @@ use oncegate_store::memory::MemoryStore;
 use oncegate_store::shared_cache::Realm;
 use oncegate_store::signals::Signals;
 use oncegate_store::{
-    Capability, Counts, Cursor, Due, Effect, Filter, Kind, Outcome, Page, Result, Scan, Store, StoreError,
-    Write,
+    Apart, Capability, Change, Counts, Cursor, Due, Effect, Filter, Kind, Outcome, Page, Result, Scan, Store,
+    StoreError, Write,
 };
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -41,8 +42,8 @@ oncegate_conformance::suite!(memory, Memory);
 #[test]
 fn which_of_two_doubtful_batches_landed_may_show_later() {
     let row = moved_to(&reserved("a", 1, LONG_AGO), StateKind::Completed, LONG_AGO);
-    let insert = Write::Insert(Arc::new(row.clone()));
-    let remove = Write::Remove { id: id("a"), expect: row.version, grace: Duration::ZERO };
+    let insert = Write::insert(Arc::new(row.clone()));
+    let remove = Write::remove(id("a"), row.version, Duration::ZERO);
     replay::<Memory>(vec![
         Move::Apply(vec![insert.clone()], Fault::None),
         Move::Apply(vec![remove.clone(), insert], Fault::LandsLate),
@@ -106,7 +107,7 @@ impl Store for Broken {
                 let mut outcomes = Vec::new();
                 for write in batch {
                     let mut write = write.clone();
-                    if let Write::Swap { expect, record } = &mut write
+                    if let Change::Swap { expect, record } = &mut write.change
                         && let Some(row) = read_one(&self.inner, record.id).await?
                     {
                         *expect = row.version;
@@ -153,6 +154,30 @@ impl Store for Broken {
 
     async fn counts(&self) -> Result<Counts> {
         self.inner.counts().await
+    }
+
+    async fn tell(&self, entries: &[Entry]) -> Result<()> {
+        self.inner.tell(entries).await
+    }
+
+    async fn story(&self, id: RecordId, limit: usize) -> Result<Vec<Entry>> {
+        self.inner.story(id, limit).await
+    }
+
+    async fn drop_entries(&self, before: Timestamp, limit: usize) -> Result<usize> {
+        self.inner.drop_entries(before, limit).await
+    }
+
+    async fn keep_apart(&self, apart: &Apart) -> Result<()> {
+        self.inner.keep_apart(apart).await
+    }
+
+    async fn apart(&self, after: Option<&Apart>, limit: usize) -> Result<Vec<Apart>> {
+        self.inner.apart(after, limit).await
+    }
+
+    async fn drop_apart(&self, apart: &[Apart]) -> Result<()> {
+        self.inner.drop_apart(apart).await
     }
 
     async fn clock(&self) -> Result<Timestamp> {

@@ -35,7 +35,7 @@ use rows::{
     lapsed, lease_end, queued, refused_reserve, tombstone_end, touched, with_evidence,
 };
 
-pub use event::{Arrival, Event, Finding, Grounds, Misuse, Reserve, Retry, Take, Verdict};
+pub use event::{Arrival, Ask, Event, Finding, Grounds, Misuse, Reserve, Retry, Take, Verdict};
 pub use step::{Decision, Lease, Next, Notice, Refusal, Step};
 
 /// Decides what `event` does to `record` (`None`: no row) at `now`.
@@ -49,9 +49,8 @@ pub fn decide(record: Option<&Record>, event: &Event, now: Now) -> Step {
         (Event::Release { .. } | Event::Doubt { .. } | Event::Renew { .. }, None) => {
             Step::keep(Decision::Fenced(None))
         }
-        (Event::Take(_) | Event::Sweep | Event::Forget { .. } | Event::Reap { .. }, None) => {
-            Step::keep(Decision::Nothing)
-        }
+        (Event::Take(_) | Event::Sweep | Event::Ask(_), None) => Step::keep(Decision::Nothing),
+        (Event::Forget { .. } | Event::Reap { .. }, None) => Step::keep(Decision::Nothing),
 
         (Event::Take(take), Some(record)) => self::take(record, take, now),
         (Event::Advance { holder, point }, Some(record)) => advance(record, holder, point, now),
@@ -62,6 +61,7 @@ pub fn decide(record: Option<&Record>, event: &Event, now: Now) -> Step {
         (Event::Doubt { holder, reason }, Some(record)) => doubt(record, holder, reason, now),
         (Event::Renew { holder, lease }, Some(record)) => renew(record, holder, *lease, now),
         (Event::Sweep, Some(record)) => sweep(record, now),
+        (Event::Ask(ask), Some(record)) => self::ask(record, *ask, now),
         (Event::Forget { version, reason, cache_age_max }, Some(record)) => {
             forget(record, *version, reason, *cache_age_max, now)
         }
@@ -538,6 +538,32 @@ fn did_not_happen(
         }
         (State::Completed(_), _) => Step::keep(Decision::Nothing).noting(Notice::AfterTheFact),
         _ => Step::keep(Decision::Nothing),
+    }
+}
+
+/// Moves the next question; tries, and what is known, stay.
+fn ask(record: &Record, ask: Ask, now: Now) -> Step {
+    let asked_at = |doubt: Doubt| {
+        let mut next = touched(record, now);
+        next.state = State::Unknown(doubt);
+        Step::put(next, Decision::Done)
+    };
+    match (&record.state, ask) {
+        (_, Ask::Again { version }) if record.version != version => {
+            Step::keep(Decision::Refused(Refusal::Changed))
+        }
+        (State::Unknown(doubt), Ask::Again { .. }) => {
+            asked_at(Doubt { reconcile_after: now.at, tries: 0, parked: false, since: doubt.since })
+        }
+        (_, Ask::Again { .. }) => Step::keep(Decision::Refused(Refusal::NotUnknown)),
+        // Whoever has written since has claimed it, or settled it.
+        (State::Unknown(doubt), Ask::Claim { version, until })
+            if record.version == version && !doubt.parked && now.at >= doubt.reconcile_after =>
+        {
+            asked_at(Doubt { reconcile_after: until, ..*doubt })
+        }
+        (_, Ask::Claim { .. }) => Step::keep(Decision::Nothing),
+        (_, Ask::Soon) => ask_soon(record, now),
     }
 }
 

@@ -3,6 +3,7 @@
 //! Read [`decide`] first: it is the whole truth. [`record`] is what it reads and writes, [`policy`] what a route may
 //! choose, [`classify`] how the end of an attempt is judged, [`problem`] what the boundary says in its own voice.
 
+pub mod audit;
 pub mod classify;
 pub mod codec;
 pub mod decide;

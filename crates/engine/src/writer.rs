@@ -22,7 +22,9 @@ use std::time::{Duration, Instant};
 use metrics::{Histogram, histogram};
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::{Record, State};
-use oncegate_store::{Effect, Kind, Outcome, Result as StoreResult, Store, StoreError, Write, Writing};
+use oncegate_store::{
+    Change, Effect, Kind, Outcome, Result as StoreResult, Store, StoreError, Write, Writing,
+};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
@@ -134,9 +136,9 @@ impl Writer {
     }
 
     fn units(&self, write: &Write) -> u32 {
-        let bytes = match write {
-            Write::Insert(record) | Write::Swap { record, .. } => bytes_of(record),
-            Write::Remove { .. } => 0,
+        let bytes = match &write.change {
+            Change::Insert(record) | Change::Swap { record, .. } => bytes_of(record),
+            Change::Remove { .. } => 0,
         };
         u32::try_from(1 + bytes / UNIT_BYTES).unwrap_or(u32::MAX).min(self.units_max)
     }

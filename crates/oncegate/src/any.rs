@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use oncegate_core::audit::Entry;
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::Record;
 use oncegate_core::time::Timestamp;
@@ -9,7 +10,9 @@ use oncegate_store::clock::Clock;
 use oncegate_store::memory::MemoryStore;
 use oncegate_store::shared_cache::Realm;
 use oncegate_store::signals::Signals;
-use oncegate_store::{Capability, Counts, Cursor, Due, Filter, Outcome, Page, Result, Scan, Store, Write};
+use oncegate_store::{
+    Apart, Capability, Counts, Cursor, Due, Filter, Outcome, Page, Result, Scan, Store, Write,
+};
 #[cfg(feature = "redis")]
 use oncegate_store_redis::RedisStore;
 #[cfg(feature = "postgres")]
@@ -89,6 +92,30 @@ impl Store for AnyStore {
 
     async fn counts(&self) -> Result<Counts> {
         on_any!(self, store => store.counts().await)
+    }
+
+    async fn tell(&self, entries: &[Entry]) -> Result<()> {
+        on_any!(self, store => store.tell(entries).await)
+    }
+
+    async fn story(&self, id: RecordId, limit: usize) -> Result<Vec<Entry>> {
+        on_any!(self, store => store.story(id, limit).await)
+    }
+
+    async fn drop_entries(&self, before: Timestamp, limit: usize) -> Result<usize> {
+        on_any!(self, store => store.drop_entries(before, limit).await)
+    }
+
+    async fn keep_apart(&self, apart: &Apart) -> Result<()> {
+        on_any!(self, store => store.keep_apart(apart).await)
+    }
+
+    async fn apart(&self, after: Option<&Apart>, limit: usize) -> Result<Vec<Apart>> {
+        on_any!(self, store => store.apart(after, limit).await)
+    }
+
+    async fn drop_apart(&self, apart: &[Apart]) -> Result<()> {
+        on_any!(self, store => store.drop_apart(apart).await)
     }
 
     async fn clock(&self) -> Result<Timestamp> {

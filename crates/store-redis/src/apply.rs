@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncegate_core::time::micros;
-use oncegate_store::{Due, Effect, Kind, Outcome, Result, StoreError, Write};
+use oncegate_store::{Change, Due, Effect, Kind, Outcome, Result, StoreError, Write};
 use redis::Value;
 
 use crate::keys::Keys;
@@ -21,16 +21,16 @@ pub(crate) fn call(keys: &Keys, batch: &[Write]) -> Call {
 
 /// Nine a write, as the script says.
 fn arguments(write: &Write) -> [Vec<u8>; 9] {
-    let (verb, expect, record) = match write {
-        Write::Insert(record) => (b"i", None, Some(record)),
-        Write::Swap { expect, record } => (b"s", Some(expect), Some(record)),
-        Write::Remove { expect, .. } => (b"r", Some(expect), None),
+    let (verb, expect, record) = match &write.change {
+        Change::Insert(record) => (b"i", None, Some(record)),
+        Change::Swap { expect, record } => (b"s", Some(expect), Some(record)),
+        Change::Remove { expect, .. } => (b"r", Some(expect), None),
     };
     let mut arguments = [const { Vec::new() }; 9];
     arguments[0] = verb.to_vec();
     arguments[1] = write.id().to_string().into_bytes();
     arguments[2] = expect.map(|version| version.as_raw().to_be_bytes().to_vec()).unwrap_or_default();
-    if let Write::Remove { grace, .. } = write {
+    if let Change::Remove { grace, .. } = &write.change {
         arguments[3] = exact_micros(*grace).to_string().into_bytes();
     }
     if let Some(record) = record {

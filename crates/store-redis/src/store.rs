@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** a key is admitted by one Lua script on the server, which runs alone. An outcome is as durable as the server's own
 //! settings make it: [`RedisStore::warnings`] says what they would lose. Rows have no time to live in Redis; they leave by
-//! [`Write::Remove`] only.
+//! [`oncegate_store::Change::Remove`] only.
 //!
 //! Not here: batching (the engine), failing over (whoever runs Redis), locks (nobody, see `docs/decisions/0008-redis.md`).
 
@@ -10,6 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use oncegate_core::audit::Entry;
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::Record;
 use oncegate_core::time::Timestamp;
@@ -17,8 +18,8 @@ use oncegate_store::clock::Clock;
 use oncegate_store::shared_cache::Realm;
 use oncegate_store::signals::Signals;
 use oncegate_store::{
-    Capability, Counts, Cursor, Due, Durability, Effect, Filter, Kind, Outcome, Page, Result, Scan, Sharing,
-    Store, StoreError, Write, Writing,
+    Apart, Capability, Counts, Cursor, Due, Durability, Effect, Filter, Kind, Outcome, Page, Result, Scan,
+    Sharing, Store, StoreError, Write, Writing,
 };
 
 use crate::address::{Address, BAD_PREFIX, is_prefix, refused};
@@ -167,6 +168,36 @@ impl Store for RedisStore {
 
     async fn counts(&self) -> Result<Counts> {
         ask::counts(&self.link, &self.keys).await
+    }
+
+    async fn tell(&self, entries: &[Entry]) -> Result<()> {
+        let _ = (entries);
+        Err(StoreError::new(Kind::Other, Effect::None, "tell").because("not yet"))
+    }
+
+    async fn story(&self, id: RecordId, limit: usize) -> Result<Vec<Entry>> {
+        let _ = (id, limit);
+        Err(StoreError::new(Kind::Other, Effect::None, "story").because("not yet"))
+    }
+
+    async fn drop_entries(&self, before: Timestamp, limit: usize) -> Result<usize> {
+        let _ = (before, limit);
+        Err(StoreError::new(Kind::Other, Effect::None, "drop_entries").because("not yet"))
+    }
+
+    async fn keep_apart(&self, apart: &Apart) -> Result<()> {
+        let _ = (apart);
+        Err(StoreError::new(Kind::Other, Effect::None, "keep_apart").because("not yet"))
+    }
+
+    async fn apart(&self, after: Option<&Apart>, limit: usize) -> Result<Vec<Apart>> {
+        let _ = (after, limit);
+        Err(StoreError::new(Kind::Other, Effect::None, "apart").because("not yet"))
+    }
+
+    async fn drop_apart(&self, apart: &[Apart]) -> Result<()> {
+        let _ = (apart);
+        Err(StoreError::new(Kind::Other, Effect::None, "drop_apart").because("not yet"))
     }
 
     async fn clock(&self) -> Result<Timestamp> {

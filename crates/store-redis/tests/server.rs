@@ -17,7 +17,7 @@ use oncegate_test_servers::{Cut, Redis, TcpProxy, until_some, wait_until};
 const DURABLE: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];
 
 fn insert(record: &Record) -> Write {
-    Write::Insert(Arc::new(record.clone()))
+    Write::insert(Arc::new(record.clone()))
 }
 
 fn rows(count: u64) -> Vec<Record> {
@@ -308,7 +308,7 @@ async fn refused_writes_leave_no_trace() {
     let batch = [
         insert(&reserved("kept", 2, LONG_AGO)),
         insert(&reserved("new", 1, LONG_AGO)),
-        Write::Swap { expect: kept.version, record: Arc::new(next) },
+        Write::swap(kept.version, Arc::new(next)),
     ];
     for (harm, kind, mend) in table {
         assert_eq!(server.command(harm), "OK");
@@ -413,10 +413,10 @@ async fn a_row_is_listed_where_it_belongs_and_leaves_nothing_behind() {
         ),
         (moved_to(&row, StateKind::Completed, LONG_AGO), &["order:completed", "due:expired"]),
     ];
-    let remove = |row: &Record| Write::Remove { id: row.id, expect: row.version, grace: Duration::ZERO };
+    let remove = |row: &Record| Write::remove(row.id, row.version, Duration::ZERO);
     for (next, names) in steps {
         let next = Record { version: Version::from_raw(row.version.as_raw() + 1), ..next };
-        let swap = Write::Swap { expect: row.version, record: Arc::new(next.clone()) };
+        let swap = Write::swap(row.version, Arc::new(next.clone()));
         assert_eq!(store.apply(&[swap]).await.expect("applied"), [Outcome::Applied]);
         row = next;
         assert_eq!(own(), names);

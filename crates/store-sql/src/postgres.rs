@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use oncegate_core::audit::Entry;
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::Record;
 use oncegate_core::time::Timestamp;
@@ -14,8 +15,8 @@ use oncegate_store::clock::Clock;
 use oncegate_store::shared_cache::Realm;
 use oncegate_store::signals::Signals;
 use oncegate_store::{
-    Capability, Counts, Cursor, Due, Durability, Effect, Filter, Outcome, Page, Result, Scan, Sharing, Store,
-    Write, Writing,
+    Apart, Capability, Counts, Cursor, Due, Durability, Effect, Filter, Kind, Outcome, Page, Result, Scan,
+    Sharing, Store, StoreError, Write, Writing,
 };
 
 mod apply;
@@ -224,6 +225,36 @@ impl Store for PostgresStore {
         let statements = &self.statements;
         let counts = self.pages.read(|session| async move { browse::counts(&session, statements).await });
         counts.await.map_err(|failure| failure.during("counts", Effect::None))
+    }
+
+    async fn tell(&self, entries: &[Entry]) -> Result<()> {
+        let _ = (entries);
+        Err(StoreError::new(Kind::Other, Effect::None, "tell").because("not yet"))
+    }
+
+    async fn story(&self, id: RecordId, limit: usize) -> Result<Vec<Entry>> {
+        let _ = (id, limit);
+        Err(StoreError::new(Kind::Other, Effect::None, "story").because("not yet"))
+    }
+
+    async fn drop_entries(&self, before: Timestamp, limit: usize) -> Result<usize> {
+        let _ = (before, limit);
+        Err(StoreError::new(Kind::Other, Effect::None, "drop_entries").because("not yet"))
+    }
+
+    async fn keep_apart(&self, apart: &Apart) -> Result<()> {
+        let _ = (apart);
+        Err(StoreError::new(Kind::Other, Effect::None, "keep_apart").because("not yet"))
+    }
+
+    async fn apart(&self, after: Option<&Apart>, limit: usize) -> Result<Vec<Apart>> {
+        let _ = (after, limit);
+        Err(StoreError::new(Kind::Other, Effect::None, "apart").because("not yet"))
+    }
+
+    async fn drop_apart(&self, apart: &[Apart]) -> Result<()> {
+        let _ = (apart);
+        Err(StoreError::new(Kind::Other, Effect::None, "drop_apart").because("not yet"))
     }
 
     async fn clock(&self) -> Result<Timestamp> {

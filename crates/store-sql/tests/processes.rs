@@ -61,11 +61,11 @@ const ROWS_A_BATCH: u64 = 8;
 /// Batch `n` reserves eight keys and settles those of batch `n − 1`, so that a half would show in either.
 fn batch(round: u64, n: u64) -> Vec<Write> {
     let mut writes: Vec<_> =
-        (0..ROWS_A_BATCH).map(|row| Write::Insert(Arc::new(first(round, n, row)))).collect();
+        (0..ROWS_A_BATCH).map(|row| Write::insert(Arc::new(first(round, n, row)))).collect();
     if n > 0 {
         writes.extend((0..ROWS_A_BATCH).map(|row| {
             let before = first(round, n - 1, row);
-            Write::Swap { expect: before.version, record: Arc::new(settled(round, &before)) }
+            Write::swap(before.version, Arc::new(settled(round, &before)))
         }));
     }
     writes
@@ -159,7 +159,7 @@ fn race(store: &SqliteStore, number: u64) {
     for chunk in keys.chunks(16) {
         let rows: Vec<_> =
             chunk.iter().map(|key| reserved(&format!("raced-{key}"), number, LONG_AGO)).collect();
-        let inserts: Vec<_> = rows.iter().map(|row| Write::Insert(Arc::new(row.clone()))).collect();
+        let inserts: Vec<_> = rows.iter().map(|row| Write::insert(Arc::new(row.clone()))).collect();
         for ((key, row), outcome) in chunk.iter().zip(&rows).zip(block_on(store.apply(&inserts)).unwrap()) {
             match outcome {
                 Outcome::Applied => say(&key.to_string()),

@@ -6,11 +6,13 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use oncegate_core::audit::Entry;
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::Record;
 use oncegate_core::time::Timestamp;
 use tokio::sync::{Semaphore, watch};
 
+use crate::apart::Apart;
 use crate::clock::Clock;
 use crate::error::{Effect, Kind, StoreError};
 use crate::query::{Counts, Cursor, Due, Filter, Page, Scan};
@@ -240,6 +242,36 @@ impl<S: Store> Store for Faulty<S> {
     async fn counts(&self) -> Result<Counts> {
         self.check_read("counts")?;
         self.inner.counts().await
+    }
+
+    async fn tell(&self, entries: &[Entry]) -> Result<()> {
+        self.check_read("tell")?;
+        self.inner.tell(entries).await
+    }
+
+    async fn story(&self, id: RecordId, limit: usize) -> Result<Vec<Entry>> {
+        self.check_read("story")?;
+        self.inner.story(id, limit).await
+    }
+
+    async fn drop_entries(&self, before: Timestamp, limit: usize) -> Result<usize> {
+        self.check_read("drop_entries")?;
+        self.inner.drop_entries(before, limit).await
+    }
+
+    async fn keep_apart(&self, apart: &Apart) -> Result<()> {
+        self.check_read("keep_apart")?;
+        self.inner.keep_apart(apart).await
+    }
+
+    async fn apart(&self, after: Option<&Apart>, limit: usize) -> Result<Vec<Apart>> {
+        self.check_read("apart")?;
+        self.inner.apart(after, limit).await
+    }
+
+    async fn drop_apart(&self, apart: &[Apart]) -> Result<()> {
+        self.check_read("drop_apart")?;
+        self.inner.drop_apart(apart).await
     }
 
     async fn clock(&self) -> Result<Timestamp> {

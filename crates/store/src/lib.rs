@@ -6,6 +6,7 @@
 //!   transaction, and [`Store::apply`] is one caller of them (see `apply_in` of the SQLite store). A store that can join
 //!   will say so in [`Capability`] and implement a trait of its own, `Join`, beside [`Store`]; `Store` does not change.
 
+pub mod apart;
 pub mod clock;
 pub mod drive;
 pub mod error;
@@ -19,6 +20,7 @@ pub mod write;
 use std::future::Future;
 use std::sync::Arc;
 
+use oncegate_core::audit::Entry;
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::Record;
 use oncegate_core::time::Timestamp;
@@ -27,9 +29,10 @@ use clock::Clock;
 use shared_cache::Realm;
 use signals::Signals;
 
+pub use apart::Apart;
 pub use error::{Effect, Kind, StoreError};
 pub use query::{Counts, Cursor, Due, Filter, Page, Scan};
-pub use write::{Outcome, Write};
+pub use write::{Change, Outcome, Write};
 
 /// What every verb of a store gives.
 pub type Result<T> = std::result::Result<T, StoreError>;
@@ -95,6 +98,38 @@ pub trait Store: Send + Sync + 'static {
     /// # Contract
     /// - The counts are those of the rows. (`counts_are_true`)
     fn counts(&self) -> impl Future<Output = Result<Counts>> + Send;
+
+    /// Adds to the audit trail what no write tells: of verdicts that changed nothing, say. Again and again is once: an entry is
+    /// known by its record, its moment, its act and its node.
+    ///
+    /// # Contract
+    /// - An entry comes with its write, or not at all. (`an_entry_comes_with_its_write`)
+    /// - Entries outlive their record. (`a_story_outlives_its_record`)
+    fn tell(&self, entries: &[Entry]) -> impl Future<Output = Result<()>> + Send;
+
+    /// The audit trail of one record, oldest first: the last `limit` entries.
+    ///
+    /// # Contract
+    /// - In the order in which they came, also within one moment. (`a_story_is_told_in_order`)
+    fn story(&self, id: RecordId, limit: usize) -> impl Future<Output = Result<Vec<Entry>>> + Send;
+
+    /// Drops at most `limit` entries that are older than this; says how many.
+    ///
+    /// # Contract
+    /// - Exactly those, the oldest first. (`old_entries_are_dropped`)
+    fn drop_entries(&self, before: Timestamp, limit: usize) -> impl Future<Output = Result<usize>> + Send;
+
+    /// Keeps a message about a record that is not there yet. Under a name that is taken, the first stays.
+    ///
+    /// # Contract
+    /// - What is kept apart comes back as it was, once each, oldest first. (`what_is_kept_apart_comes_back`)
+    fn keep_apart(&self, apart: &Apart) -> impl Future<Output = Result<()>> + Send;
+
+    /// What is kept apart, in the order in which it came, after this one; at most `limit`.
+    fn apart(&self, after: Option<&Apart>, limit: usize) -> impl Future<Output = Result<Vec<Apart>>> + Send;
+
+    /// Lets go of messages that are kept apart.
+    fn drop_apart(&self, apart: &[Apart]) -> impl Future<Output = Result<()>> + Send;
 
     /// The store's clock, which all nodes go by.
     ///

@@ -6,16 +6,18 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use oncegate_core::audit::Entry;
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::{Record, State, StateKind};
 use oncegate_core::time::Timestamp;
 
+use crate::apart::Apart;
 use crate::clock::Clock;
 use crate::error::{Effect, Kind, StoreError};
 use crate::query::{Counts, Cursor, Due, Filter, Page, Scan};
 use crate::shared_cache::Realm;
 use crate::signals::Signals;
-use crate::write::{Outcome, Write};
+use crate::write::{Change, Outcome, Write};
 use crate::{Capability, Durability, Result, Sharing, Store, Writing};
 
 /// Rows in memory, by id, with the order in which they came.
@@ -23,6 +25,8 @@ use crate::{Capability, Durability, Result, Sharing, Store, Writing};
 pub struct Model {
     rows: BTreeMap<RecordId, Row>,
     inserted: u64,
+    entries: Vec<Entry>,
+    apart: Vec<Apart>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,18 +38,26 @@ struct Row {
 impl Model {
     /// Applies one write at the store's time `now`.
     pub fn apply(&mut self, write: &Write, now: Timestamp) -> Outcome {
+        let outcome = self.change(write, now);
+        if let (Outcome::Applied, Some(entry)) = (&outcome, &write.entry) {
+            self.tell(entry);
+        }
+        outcome
+    }
+
+    fn change(&mut self, write: &Write, now: Timestamp) -> Outcome {
         let current = self.rows.get_mut(&write.id());
-        match (write, current) {
-            (Write::Insert(record), None) => {
+        match (&write.change, current) {
+            (Change::Insert(record), None) => {
                 self.inserted += 1;
                 self.rows.insert(record.id, Row { seq: self.inserted, record: (**record).clone() });
                 Outcome::Applied
             }
-            (Write::Swap { expect, record }, Some(row)) if row.record.version == *expect => {
+            (Change::Swap { expect, record }, Some(row)) if row.record.version == *expect => {
                 row.record = (**record).clone();
                 Outcome::Applied
             }
-            (Write::Remove { id, expect, grace }, Some(row))
+            (Change::Remove { id, expect, grace }, Some(row))
                 if row.record.version == *expect && is_removable(&row.record, now.minus(*grace)) =>
             {
                 self.rows.remove(id);
@@ -94,6 +106,54 @@ impl Model {
         let next = next.map(|row| Cursor::new(row.seq.to_string()));
         let records = rows.into_iter().take(limit).map(|row| row.record.clone()).collect();
         Ok(Page { records, unreadable: 0, next })
+    }
+
+    /// Adds to the audit trail, unless it is there.
+    pub fn tell(&mut self, entry: &Entry) {
+        let name = |entry: &Entry| (entry.id, entry.at, entry.act, entry.node.clone());
+        if !self.entries.iter().any(|kept| name(kept) == name(entry)) {
+            self.entries.push(entry.clone());
+        }
+    }
+
+    /// The last `limit` entries of one record, oldest first.
+    #[must_use]
+    pub fn story(&self, id: RecordId, limit: usize) -> Vec<Entry> {
+        let story: Vec<_> = self.entries.iter().filter(|entry| entry.id == id).cloned().collect();
+        story[story.len().saturating_sub(limit)..].to_vec()
+    }
+
+    /// Drops at most `limit` entries that are older than this.
+    pub fn drop_entries(&mut self, before: Timestamp, limit: usize) -> usize {
+        let mut old: Vec<_> = self.entries.iter().map(|entry| entry.at).filter(|at| *at < before).collect();
+        old.sort_unstable();
+        old.truncate(limit);
+        for at in &old {
+            if let Some(place) = self.entries.iter().position(|entry| entry.at == *at) {
+                self.entries.remove(place);
+            }
+        }
+        old.len()
+    }
+
+    /// Keeps a message apart, unless one of this name is.
+    pub fn keep_apart(&mut self, apart: &Apart) {
+        if !self.apart.iter().any(|kept| kept.name == apart.name) {
+            self.apart.push(apart.clone());
+            self.apart.sort_by(|one, other| (one.at, &one.name).cmp(&(other.at, &other.name)));
+        }
+    }
+
+    /// What is kept apart, after this one.
+    #[must_use]
+    pub fn apart(&self, after: Option<&Apart>, limit: usize) -> Vec<Apart> {
+        let is_after = |one: &&Apart| after.is_none_or(|after| (one.at, &one.name) > (after.at, &after.name));
+        self.apart.iter().filter(is_after).take(limit).cloned().collect()
+    }
+
+    /// Lets go of messages.
+    pub fn drop_apart(&mut self, apart: &[Apart]) {
+        self.apart.retain(|kept| !apart.iter().any(|one| one.name == kept.name));
     }
 
     /// How many rows are in each state.
@@ -192,6 +252,34 @@ impl Store for MemoryStore {
 
     async fn counts(&self) -> Result<Counts> {
         Ok(self.model().counts())
+    }
+
+    async fn tell(&self, entries: &[Entry]) -> Result<()> {
+        let mut model = self.model();
+        entries.iter().for_each(|entry| model.tell(entry));
+        Ok(())
+    }
+
+    async fn story(&self, id: RecordId, limit: usize) -> Result<Vec<Entry>> {
+        Ok(self.model().story(id, limit))
+    }
+
+    async fn drop_entries(&self, before: Timestamp, limit: usize) -> Result<usize> {
+        Ok(self.model().drop_entries(before, limit))
+    }
+
+    async fn keep_apart(&self, apart: &Apart) -> Result<()> {
+        self.model().keep_apart(apart);
+        Ok(())
+    }
+
+    async fn apart(&self, after: Option<&Apart>, limit: usize) -> Result<Vec<Apart>> {
+        Ok(self.model().apart(after, limit))
+    }
+
+    async fn drop_apart(&self, apart: &[Apart]) -> Result<()> {
+        self.model().drop_apart(apart);
+        Ok(())
     }
 
     async fn clock(&self) -> Result<Timestamp> {

@@ -3,13 +3,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use oncegate_core::audit::Entry;
 use oncegate_core::decide::{Next, Step};
 use oncegate_core::identity::{RecordId, Version};
 use oncegate_core::record::Record;
 
-/// One conditional write.
+/// One conditional write, and what is told of it if it is applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Write {
+pub struct Write {
+    /// What is written, on which condition.
+    pub change: Change,
+    /// Kept in the audit trail together with the change, or not at all: if the change is refused, nothing is told.
+    pub entry: Option<Arc<Entry>>,
+}
+
+/// One conditional change of a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
     /// Insert if there is no row with this id.
     Insert(Arc<Record>),
     /// Replace the row if it still has this version.
@@ -34,17 +44,39 @@ pub enum Write {
 }
 
 impl Write {
+    /// See [`Change::Insert`].
+    #[must_use]
+    pub const fn insert(record: Arc<Record>) -> Self {
+        Self { change: Change::Insert(record), entry: None }
+    }
+
+    /// See [`Change::Swap`].
+    #[must_use]
+    pub const fn swap(expect: Version, record: Arc<Record>) -> Self {
+        Self { change: Change::Swap { expect, record }, entry: None }
+    }
+
+    /// See [`Change::Remove`].
+    #[must_use]
+    pub const fn remove(id: RecordId, expect: Version, grace: Duration) -> Self {
+        Self { change: Change::Remove { id, expect, grace }, entry: None }
+    }
+
+    /// The same write, and this in the audit trail if it is applied.
+    #[must_use]
+    pub fn telling(self, entry: Option<Entry>) -> Self {
+        Self { entry: entry.map(Arc::new), ..self }
+    }
+
     /// What to write so that `step`, decided over `current`, takes effect; `None` if it changes nothing.
     #[must_use]
     pub fn of_step(current: Option<&Record>, step: &Step) -> Option<Self> {
         match (&step.next, current) {
             (Next::Keep, _) | (Next::Remove { .. }, None) => None,
-            (Next::Put(record), None) => Some(Self::Insert(record.clone())),
-            (Next::Put(record), Some(current)) => {
-                Some(Self::Swap { expect: current.version, record: record.clone() })
-            }
+            (Next::Put(record), None) => Some(Self::insert(Arc::clone(record))),
+            (Next::Put(record), Some(current)) => Some(Self::swap(current.version, Arc::clone(record))),
             (Next::Remove { grace }, Some(current)) => {
-                Some(Self::Remove { id: current.id, expect: current.version, grace: *grace })
+                Some(Self::remove(current.id, current.version, *grace))
             }
         }
     }
@@ -52,9 +84,9 @@ impl Write {
     /// The row that it is about.
     #[must_use]
     pub fn id(&self) -> RecordId {
-        match self {
-            Self::Insert(record) | Self::Swap { record, .. } => record.id,
-            Self::Remove { id, .. } => *id,
+        match &self.change {
+            Change::Insert(record) | Change::Swap { record, .. } => record.id,
+            Change::Remove { id, .. } => *id,
         }
     }
 }

@@ -31,7 +31,7 @@ impl Desk {
         runtime.block_on(async {
             let store = oncegate::open(&url).await.unwrap();
             for record in records {
-                let applied = store.apply(&[Write::Insert(Arc::new(record))]).await.unwrap();
+                let applied = store.apply(&[Write::insert(Arc::new(record))]).await.unwrap();
                 assert_eq!(applied, [Outcome::Applied]);
             }
         });

@@ -107,18 +107,18 @@ pub async fn parked_is_never_due<H: Harness>(harness: H) {
     let store = harness.open().await;
     let base = reserved("a", 1, LONG_AGO);
     let waiting = moved_to(&base, StateKind::Unknown, LONG_AGO);
-    applied(&store, &[Write::Insert(Arc::new(waiting.clone()))]).await;
+    applied(&store, &[Write::insert(Arc::new(waiting.clone()))]).await;
     let due = async |what| store.due(what, FAR_AHEAD, 10).await.expect("scanned").records;
     assert_eq!(due(Due::Doubted).await, std::slice::from_ref(&waiting));
     let mut parked = parked(&waiting);
     parked.version = moved_to(&waiting, StateKind::Unknown, LONG_AGO).version;
-    applied(&store, &[Write::Swap { expect: waiting.version, record: Arc::new(parked.clone()) }]).await;
+    applied(&store, &[Write::swap(waiting.version, Arc::new(parked.clone()))]).await;
     for what in Due::ALL {
         assert_eq!(due(what).await, [], "{what:?}");
     }
     // Taken up again, it is due again.
     let again = moved_to(&parked, StateKind::Unknown, LONG_AGO);
-    applied(&store, &[Write::Swap { expect: parked.version, record: Arc::new(again.clone()) }]).await;
+    applied(&store, &[Write::swap(parked.version, Arc::new(again.clone()))]).await;
     assert_eq!(due(Due::Doubted).await, [again]);
 }
 
@@ -166,7 +166,7 @@ pub async fn browsing_filters<H: Harness>(harness: H) {
     // The memory model says what each must give.
     let mut model = oncegate_store::memory::Model::default();
     for row in &rows {
-        let outcome = model.apply(&Write::Insert(Arc::new(row.clone())), LONG_AGO);
+        let outcome = model.apply(&Write::insert(Arc::new(row.clone())), LONG_AGO);
         assert_eq!(outcome, oncegate_store::Outcome::Applied);
     }
     for filter in filters {
@@ -213,7 +213,7 @@ pub async fn browsing_pages_show_each_row_once<H: Harness>(harness: H) {
     let mut row = oldest.clone();
     for state in [StateKind::Completed, StateKind::Expired, StateKind::InProgress] {
         let next = moved_to(&row, state, FAR_AHEAD);
-        applied(&store, &[Write::Swap { expect: row.version, record: Arc::new(next.clone()) }]).await;
+        applied(&store, &[Write::swap(row.version, Arc::new(next.clone()))]).await;
         row = next;
     }
     let all = store.browse(&Filter::default(), None, 1_000).await.expect("browsed");

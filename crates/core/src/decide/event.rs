@@ -63,6 +63,8 @@ pub enum Event {
     },
     /// The sweeper looks at a lease.
     Sweep,
+    /// When somebody is to be asked about a doubt changes; what is known of it does not.
+    Ask(Ask),
     /// A probe, a webhook or an operator found something out.
     Verdict(Verdict),
     /// An operator drops a stored answer.
@@ -144,6 +146,25 @@ pub struct Take {
     pub lease: Duration,
     /// How long the attempt may last with renewals.
     pub attempt_deadline: Duration,
+}
+
+/// Who is to ask about a doubt, and when.
+#[derive(Clone, Copy, Debug)]
+pub enum Ask {
+    /// A reconciler takes the next question upon itself: until then nobody else asks. If it dies, another asks then.
+    Claim {
+        /// The version that it found due.
+        version: Version,
+        /// The end of the claim.
+        until: Timestamp,
+    },
+    /// Something was heard that proves nothing: ask soon.
+    Soon,
+    /// An operator puts it before the machine again, as if nobody had asked yet.
+    Again {
+        /// The version that the operator looked at.
+        version: Version,
+    },
 }
 
 /// What somebody found out about an attempt.

@@ -89,6 +89,8 @@ pub enum Refusal {
     Changed,
     /// Only settled records can be forgotten.
     NotSettled,
+    /// Only an unknown outcome can be asked about.
+    NotUnknown,
 }
 
 /// The time-bounded right to execute.
@@ -156,6 +158,43 @@ pub enum Notice {
 }
 
 impl Notice {
+    /// All of them; a stored notice is the place in this list, which only grows at its end.
+    pub const ALL: [Self; 13] = [
+        Self::Misuse,
+        Self::Zombie,
+        Self::OutOfTombstone,
+        Self::EvidenceKept,
+        Self::WronglyReleased,
+        Self::EffectUnderOlderGrant,
+        Self::EffectAtTombstone,
+        Self::SecondEffect,
+        Self::Contradiction,
+        Self::AnotherLife,
+        Self::AfterTheFact,
+        Self::NegativeDropped,
+        Self::Parked,
+    ];
+
+    /// The name, for programs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Misuse => "misuse",
+            Self::Zombie => "zombie",
+            Self::OutOfTombstone => "out_of_tombstone",
+            Self::EvidenceKept => "evidence_kept",
+            Self::WronglyReleased => "wrongly_released",
+            Self::EffectUnderOlderGrant => "effect_under_older_grant",
+            Self::EffectAtTombstone => "effect_at_tombstone",
+            Self::SecondEffect => "second_effect",
+            Self::Contradiction => "contradiction",
+            Self::AnotherLife => "another_life",
+            Self::AfterTheFact => "after_the_fact",
+            Self::NegativeDropped => "negative_dropped",
+            Self::Parked => "parked",
+        }
+    }
+
     /// Somebody should look at this now: an effect may have happened twice, or a promise was taken back.
     #[must_use]
     pub const fn is_alarm(self) -> bool {

@@ -216,6 +216,13 @@ pub(crate) struct Sample {
     pub(crate) holder: Holder,
 }
 
+impl Sample {
+    /// The row's version, where there is one.
+    pub(crate) fn version(&self) -> Version {
+        self.row.as_ref().map_or(Version::from_raw(0), |row| row.version)
+    }
+}
+
 /// A row in `phase`, reserved by token 1 at second 0 and completed, where it is, with 201.
 pub(crate) fn sample(phase: Phase, first: &Arrival) -> Sample {
     let first = Arrival { token: token(1), ..first.clone() };

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use oncegate_core::decide::{Arrival, Decision, Event, Grounds, Next, Step};
+use oncegate_core::decide::{Arrival, Ask, Decision, Event, Grounds, Next, Step};
 use oncegate_core::record::{CrashPolicy, Execution, GoneStatus, Record, State, Terms};
 
 use super::samples::*;
@@ -286,6 +286,24 @@ pub(crate) const ROWS: &[Row] = &[
         first: restart,
         event: |_| Event::Sweep,
         cells: ["–", "–", "–", "–", "–", "–", "–", "–"],
+    },
+    Row {
+        name: "ask: a claim",
+        first: inline,
+        event: |s| Event::Ask(Ask::Claim { version: s.version(), until: at(9_999).at }),
+        cells: ["–", "–", "–", "–", "–", "–", "Done → unknown", "–"],
+    },
+    Row {
+        name: "ask soon",
+        first: inline,
+        event: |_| Event::Ask(Ask::Soon),
+        cells: ["–", "–", "–", "–", "–", "–", "–", "–"],
+    },
+    Row {
+        name: "ask again (operator)",
+        first: inline,
+        event: |s| Event::Ask(Ask::Again { version: s.version() }),
+        cells: ["–", "Refused", "Refused", "Refused", "Refused", "Refused", "Done → unknown", "Refused"],
     },
     Row {
         name: "verdict: it happened (`reconcile`)",

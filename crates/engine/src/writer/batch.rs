@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use oncegate_store::{Effect, Kind, Outcome, StoreError, Write};
+use oncegate_store::{Change, Effect, Kind, Outcome, StoreError, Write};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::Failed;
@@ -41,7 +41,8 @@ impl Batch {
 
     /// Whether this write, of the same key, need not be written if the last that was added is.
     pub(super) fn may_follow(&self, job: &Job) -> bool {
-        matches!((self.writes.last(), &job.write), (Some(Write::Insert(_)), Write::Insert(_)))
+        let is_insert = |write: &Write| matches!(write.change, Change::Insert(_));
+        self.writes.last().is_some_and(is_insert) && is_insert(&job.write)
     }
 
     /// Tells whoever waits for it together with the last that was added, unless they have taken it back.
@@ -68,8 +69,8 @@ impl Waiting {
         // Whoever is told may come again at once, and find it.
         drop(self.room);
         if !self.followers.is_empty() {
-            let refused = match (&outcome, write) {
-                (Outcome::Applied, Write::Insert(record)) => Outcome::Refused { current: Some(record) },
+            let refused = match (&outcome, write.change) {
+                (Outcome::Applied, Change::Insert(record)) => Outcome::Refused { current: Some(record) },
                 _ => outcome.clone(),
             };
             for follower in self.followers {

@@ -186,7 +186,7 @@ mod tests {
 
     /// A write that needs no row: what it is conditioned on tells it from others of the same key.
     fn change(key: u8, version: i64) -> Job {
-        let write = Write::Remove { id: id(key), expect: Version::from_raw(version), grace: Duration::ZERO };
+        let write = Write::remove(id(key), Version::from_raw(version), Duration::ZERO);
         let (outcome, _told) = oneshot::channel();
         let room = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
         Job { write, outcome, claim: Arc::default(), room, number: 0 }
@@ -210,8 +210,8 @@ mod tests {
 
     /// Takes a batch, which stays on its way.
     fn take(queue: &mut Queue, batch_max: usize) -> Vec<(u8, i64)> {
-        let one = |write: &Write| match write {
-            Write::Remove { id, expect, .. } => (id.as_bytes()[0], expect.as_raw()),
+        let one = |write: &Write| match &write.change {
+            Change::Remove { id, expect, .. } => (id.as_bytes()[0], expect.as_raw()),
             other => unreachable!("{other:?}"),
         };
         queue.take(batch_max).writes.iter().map(one).collect()

@@ -11,6 +11,7 @@ use std::time::Duration;
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::{Record, StateKind};
 use oncegate_core::time::{Timestamp, micros};
+use oncegate_store::Change;
 use oncegate_store::Write;
 use tokio_postgres::types::ToSql;
 
@@ -48,16 +49,16 @@ pub(super) fn waves(batch: &[Write]) -> Vec<Wave<'_>> {
 
 impl<'w> Wave<'w> {
     fn add(&mut self, place: usize, write: &'w Write) {
-        match write {
-            Write::Insert(record) => self.insert.add(place, 0, record),
-            Write::Swap { expect, record } if expires_late(record) => {
+        match &write.change {
+            Change::Insert(record) => self.insert.add(place, 0, record),
+            Change::Swap { expect, record } if expires_late(record) => {
                 self.settle.add(place, expect.as_raw(), record);
             }
-            Write::Swap { expect, record } if record.state.kind() == StateKind::Completed => {
+            Change::Swap { expect, record } if record.state.kind() == StateKind::Completed => {
                 self.settle_over.add(place, expect.as_raw(), record);
             }
-            Write::Swap { expect, record } => self.move_on.add(place, expect.as_raw(), record),
-            Write::Remove { id, expect, grace } => {
+            Change::Swap { expect, record } => self.move_on.add(place, expect.as_raw(), record),
+            Change::Remove { id, expect, grace } => {
                 self.remove.places.push((place, *id));
                 self.remove.id.push(write_id(write));
                 self.remove.expect.push(expect.as_raw());
@@ -83,9 +84,9 @@ fn expires_late(record: &Record) -> bool {
 }
 
 fn write_id(write: &Write) -> &[u8] {
-    match write {
-        Write::Insert(record) | Write::Swap { record, .. } => &record.id.as_bytes()[..],
-        Write::Remove { id, .. } => &id.as_bytes()[..],
+    match &write.change {
+        Change::Insert(record) | Change::Swap { record, .. } => &record.id.as_bytes()[..],
+        Change::Remove { id, .. } => &id.as_bytes()[..],
     }
 }
 

@@ -8,7 +8,7 @@ use oncegate_core::record::codec::state_number;
 use oncegate_core::record::{Record, State, StateKind};
 use oncegate_core::response::Answer;
 use oncegate_core::time::{Timestamp, micros};
-use oncegate_store::{Due, Outcome, Scan, Write};
+use oncegate_store::{Change, Due, Outcome, Scan, Write};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Rows, params};
 
 use super::error::Failure;
@@ -36,7 +36,7 @@ const SEQ: usize = COLUMNS.len() + 1;
 const EXPECTED: usize = COLUMNS.len() + 2;
 
 /// The same where it is still the same life: what was frozen when it began is there already, see
-/// [`oncegate_store::Write::Swap`].
+/// [`oncegate_store::Change::Swap`].
 pub(super) static SWAP_WITHIN_LIFE: LazyLock<String> = LazyLock::new(|| {
     let changing = COLUMNS.iter().zip(1..).skip(IDENTITY).filter(|(column, _)| !FROZEN.contains(column));
     let set = changing.map(|(column, place)| format!("{column} = ?{place}")).collect::<Vec<_>>().join(", ");
@@ -131,10 +131,10 @@ impl<'c> Batch<'c> {
     }
 
     fn apply(&mut self, write: &Write, now: Timestamp) -> Result<Outcome, Failure> {
-        let (id, is_applied) = match write {
-            Write::Insert(record) => (record.id, self.insert(record)?),
-            Write::Swap { expect, record } => (record.id, self.swap(*expect, record)?),
-            Write::Remove { id, expect, grace } => {
+        let (id, is_applied) = match &write.change {
+            Change::Insert(record) => (record.id, self.insert(record)?),
+            Change::Swap { expect, record } => (record.id, self.swap(*expect, record)?),
+            Change::Remove { id, expect, grace } => {
                 let before = now.as_micros().saturating_sub(micros(*grace));
                 (*id, remove(self.connection, *id, *expect, before)?)
             }

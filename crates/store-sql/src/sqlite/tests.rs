@@ -32,7 +32,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 fn insert(record: &Record) -> Write {
-    Write::Insert(Arc::new(record.clone()))
+    Write::insert(Arc::new(record.clone()))
 }
 
 // ---- Plans -----------------------------------------------------------------------------------------------------------

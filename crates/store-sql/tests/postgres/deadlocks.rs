@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use oncegate_conformance::samples::{FAR_AHEAD, LONG_AGO, moved_to, reserved, token};
 use oncegate_core::record::{Record, StateKind};
-use oncegate_store::{Kind, Outcome, Store, Write};
+use oncegate_store::{Change, Kind, Outcome, Store, Write};
 use oncegate_store_sql::PostgresStore;
 
 use crate::place::{Place, apply_all, completed, in_time, insert, leased, read, swap, until_waiting};
@@ -35,7 +35,7 @@ fn batch(round: u64, who: u64, order: impl Iterator<Item = usize>) -> Vec<Write>
             0 => writes.extend([insert(&own), swap(&own, &expired)]),
             1 => writes.push(swap(&own, &moved_to(&own, StateKind::Unknown, FAR_AHEAD))),
             2 => writes.push(swap(&own, &expired)),
-            3 => writes.push(Write::Remove { id: own.id, expect: expired.version, grace: Duration::ZERO }),
+            3 => writes.push(Write::remove(own.id, expired.version, Duration::ZERO)),
             _ => writes.push(insert(&own)),
         }
     }
@@ -60,9 +60,9 @@ async fn hammer(store: Arc<PostgresStore>, who: u64) -> HashMap<usize, i64> {
         assert_eq!(outcomes.len(), writes.len());
         for (write, outcome) in writes.iter().zip(outcomes) {
             let n = (0..KEYS).find(|n| reservation(*n, who).id == write.id()).expect("one of them");
-            match (write, outcome) {
-                (Write::Insert(_), Outcome::Applied) => *living.entry(n).or_default() += 1,
-                (Write::Remove { .. }, Outcome::Applied) => *living.entry(n).or_default() -= 1,
+            match (&write.change, outcome) {
+                (Change::Insert(_), Outcome::Applied) => *living.entry(n).or_default() += 1,
+                (Change::Remove { .. }, Outcome::Applied) => *living.entry(n).or_default() -= 1,
                 (_, Outcome::Unreadable { problem }) => panic!("{problem}"),
                 _ => {}
             }

@@ -104,11 +104,11 @@ pub(crate) async fn in_time<F: Future>(future: F) -> F::Output {
 }
 
 pub(crate) fn insert(record: &Record) -> Write {
-    Write::Insert(Arc::new(record.clone()))
+    Write::insert(Arc::new(record.clone()))
 }
 
 pub(crate) fn swap(from: &Record, to: &Record) -> Write {
-    Write::Swap { expect: from.version, record: Arc::new(to.clone()) }
+    Write::swap(from.version, Arc::new(to.clone()))
 }
 
 /// A reserved row whose lease has lapsed long ago.

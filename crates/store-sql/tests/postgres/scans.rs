@@ -209,7 +209,7 @@ async fn an_answer_past_retention_is_found_and_its_note_goes_with_it() {
     apply_all(&store, &[swap(&row, &over)]).await;
     apply_all(&store, &[swap(&kept, &completed(&kept))]).await;
     assert_eq!(found(&store, Due::Expired, 9).await, BTreeSet::from([row.id]));
-    apply_all(&store, &[Write::Remove { id: row.id, expect: over.version, grace: Duration::ZERO }]).await;
+    apply_all(&store, &[Write::remove(row.id, over.version, Duration::ZERO)]).await;
     assert!(found(&store, Due::Expired, 9).await.is_empty());
     assert_eq!(notes(&place).await, 2, "that of the batch, and that of the one that is kept");
     assert_eq!(place.number("SELECT count(*) FROM {}.answer").await, 1);

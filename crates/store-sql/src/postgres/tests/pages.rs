@@ -61,11 +61,11 @@ async fn apply(store: &PostgresStore, write: Write) {
 }
 
 fn insert(record: &Record) -> Write {
-    Write::Insert(Arc::new(record.clone()))
+    Write::insert(Arc::new(record.clone()))
 }
 
 fn swap(from: &Record, to: &Record) -> Write {
-    Write::Swap { expect: from.version, record: Arc::new(to.clone()) }
+    Write::swap(from.version, Arc::new(to.clone()))
 }
 
 /// A lease that lapsed an hour after the backlog was due.

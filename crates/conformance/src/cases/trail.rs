@@ -1,0 +1,141 @@
+//! The cases about the audit trail, and about what is kept apart.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use oncegate_core::audit::{Act, Entry};
+use oncegate_core::decide::Notice;
+use oncegate_core::record::{Reason, Record, StateKind};
+use oncegate_core::time::Timestamp;
+use oncegate_store::{Apart, Durability, Outcome, Store};
+
+use super::{FAR_AHEAD, Harness, LONG_AGO, applied, insert, moved_to, one, remove, reserved, swap};
+
+fn second(n: u64) -> Timestamp {
+    LONG_AGO.plus(Duration::from_secs(n))
+}
+
+/// An entry with something in every field.
+fn entry(row: &Record, at: Timestamp, act: Act) -> Entry {
+    Entry {
+        id: row.id,
+        at,
+        node: "node-1".into(),
+        act,
+        life: row.life,
+        from: Some(StateKind::InProgress),
+        to: Some(row.state.kind()),
+        version: row.version,
+        fence: row.fence,
+        attempt: 3,
+        source: Some("webhook stripe \u{1F4B6}".into()),
+        reason: Some(Reason::new("timeout", "no answer: in 60 s\nand more")),
+        notices: vec![Notice::Zombie, Notice::Parked],
+    }
+}
+
+fn bare(row: &Record, at: Timestamp, act: Act) -> Entry {
+    Entry { from: None, to: None, source: None, reason: None, notices: Vec::new(), ..entry(row, at, act) }
+}
+
+pub async fn an_entry_comes_with_its_write<H: Harness>(harness: H) {
+    let store = harness.open().await;
+    let first = reserved("a", 1, LONG_AGO);
+    let next = moved_to(&first, StateKind::Unknown, FAR_AHEAD);
+    let began = bare(&first, second(1), Act::Began);
+    let doubted = entry(&next, second(2), Act::Doubted);
+    applied(&store, &[insert(&first).telling(Some(began.clone()))]).await;
+    assert_eq!(store.story(first.id, 10).await.expect("told"), [began.clone()]);
+    // Refused, so nothing is told: neither of a second insert nor of a swap over another version.
+    let late = entry(&first, second(3), Act::RanAgain);
+    let refused = one(&store, insert(&first).telling(Some(late.clone()))).await;
+    assert!(matches!(refused, Outcome::Refused { .. }));
+    applied(&store, &[swap(&first, &next).telling(Some(doubted.clone()))]).await;
+    let refused = one(&store, swap(&first, &next).telling(Some(late))).await;
+    assert!(matches!(refused, Outcome::Refused { .. }));
+    let refused = one(&store, remove(&next).telling(Some(entry(&next, second(4), Act::Forgotten)))).await;
+    assert!(matches!(refused, Outcome::Refused { .. }), "it lives");
+    assert_eq!(store.story(first.id, 10).await.expect("told"), [began.clone(), doubted.clone()]);
+    // One of a batch is refused, and the others' entries are there.
+    let others: Vec<_> = ["b", "a", "c"].iter().map(|key| reserved(key, 2, LONG_AGO)).collect();
+    let batch: Vec<_> =
+        others.iter().map(|row| insert(row).telling(Some(bare(row, second(5), Act::Began)))).collect();
+    let outcomes = store.apply(&batch).await.expect("applied");
+    assert_eq!(outcomes.iter().filter(|outcome| **outcome == Outcome::Applied).count(), 2);
+    for (row, told) in others.iter().zip([1, 2, 1]) {
+        assert_eq!(store.story(row.id, 10).await.expect("told").len(), told, "{}", row.id);
+    }
+    if store.capability().durability == Durability::Durable {
+        drop(store);
+        let store = harness.open().await;
+        assert_eq!(store.story(first.id, 10).await.expect("told"), [began, doubted], "after a reopening");
+    }
+}
+
+pub async fn a_story_outlives_its_record<H: Harness>(harness: H) {
+    let store = harness.open().await;
+    let first = reserved("a", 1, LONG_AGO);
+    let ended = moved_to(&first, StateKind::Completed, LONG_AGO);
+    let told = entry(&ended, second(2), Act::Happened);
+    let gone = bare(&ended, second(3), Act::Forgotten);
+    applied(&store, &[insert(&first), swap(&first, &ended).telling(Some(told.clone()))]).await;
+    applied(&store, &[remove(&ended).telling(Some(gone.clone()))]).await;
+    assert_eq!(super::read(&store, "a").await, None);
+    assert_eq!(store.story(first.id, 10).await.expect("told"), [told, gone]);
+}
+
+pub async fn a_story_is_told_in_order<H: Harness>(harness: H) {
+    let store = harness.open().await;
+    let row = reserved("a", 1, LONG_AGO);
+    let same_moment = [Act::Lapsed, Act::Woken, Act::NotKnown, Act::Happened, Act::AskedAgain];
+    let mut expected = vec![entry(&row, second(1), Act::Doubted)];
+    expected.extend(same_moment.map(|act| entry(&row, second(2), act)));
+    for entry in &expected {
+        store.tell(std::slice::from_ref(entry)).await.expect("told");
+    }
+    // Again is once; and another record's story is another.
+    store.tell(&expected).await.expect("told");
+    let other = reserved("b", 1, LONG_AGO);
+    store.tell(&[entry(&other, second(2), Act::Doubted)]).await.expect("told");
+    assert_eq!(store.story(row.id, 10).await.expect("told"), expected);
+    assert_eq!(store.story(row.id, 2).await.expect("told"), expected[4..], "the last ones");
+    assert_eq!(store.story(reserved("c", 1, LONG_AGO).id, 2).await.expect("told"), []);
+    store.tell(&[]).await.expect("nothing is told");
+}
+
+pub async fn old_entries_are_dropped<H: Harness>(harness: H) {
+    let store = harness.open().await;
+    let row = reserved("a", 1, LONG_AGO);
+    let acts = [Act::Doubted, Act::Lapsed, Act::NotKnown, Act::Happened];
+    let entries: Vec<_> = (1..).zip(acts).map(|(n, act)| entry(&row, second(n), act)).collect();
+    store.tell(&entries).await.expect("told");
+    assert_eq!(store.drop_entries(second(4), 2).await.expect("dropped"), 2, "no more than the limit");
+    assert_eq!(store.story(row.id, 10).await.expect("told"), entries[2..], "the oldest first");
+    assert_eq!(store.drop_entries(second(4), 2).await.expect("dropped"), 1, "only what is older");
+    assert_eq!(store.drop_entries(second(4), 2).await.expect("dropped"), 0);
+    assert_eq!(store.story(row.id, 10).await.expect("told"), entries[3..]);
+}
+
+pub async fn what_is_kept_apart_comes_back<H: Harness>(harness: H) {
+    let store = Arc::new(harness.open().await);
+    let apart = |n: u64, at: u64| Apart {
+        name: format!("message {n}").into(),
+        at: second(at),
+        until: FAR_AHEAD,
+        bytes: vec![u8::try_from(n).expect("small"), 0, 0xff],
+    };
+    assert_eq!(store.apart(None, 10).await.expect("asked"), []);
+    for message in [apart(3, 2), apart(1, 1), apart(2, 2)] {
+        store.keep_apart(&message).await.expect("kept");
+    }
+    // Delivered again, and changed: the first stays.
+    let again = Apart { at: second(9), bytes: vec![9], ..apart(1, 1) };
+    store.keep_apart(&again).await.expect("kept");
+    let all = [apart(1, 1), apart(2, 2), apart(3, 2)];
+    assert_eq!(store.apart(None, 10).await.expect("asked"), all);
+    assert_eq!(store.apart(None, 2).await.expect("asked"), all[..2]);
+    assert_eq!(store.apart(Some(&all[1]), 10).await.expect("asked"), all[2..]);
+    store.drop_apart(&[apart(2, 2), apart(7, 7)]).await.expect("dropped");
+    assert_eq!(store.apart(None, 10).await.expect("asked"), [apart(1, 1), apart(3, 2)]);
+    store.drop_apart(&[]).await.expect("nothing is dropped");
+}

@@ -1,0 +1,282 @@
+//! The audit trail: what is told of a step, to whoever asks long afterwards.
+//!
+//! Pure, as [`crate::decide`]: which steps are worth an entry, and what it says. **Invariant:** nothing is told of replays and
+//! refusals of clients, of renewals, nor of an attempt that runs and completes as it should (unless every first execution is
+//! wanted); everything else that changes a row, or should have alarmed somebody, is told.
+//! Not here: where entries are kept, and for how long (stores; they outlive the record).
+
+use crate::codec::{Decoder, Encoder, Malformed};
+use crate::decide::{Ask, Decision, Event, Finding, Next, Notice, Step};
+use crate::identity::{Fence, RecordId, Token, Version};
+use crate::record::{Reason, Record, StateKind};
+use crate::time::{Now, Timestamp};
+
+/// One line of a record's story.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Whose story.
+    pub id: RecordId,
+    /// When it was decided, by the store's clock.
+    pub at: Timestamp,
+    /// The node that did it.
+    pub node: Box<str>,
+    /// What happened.
+    pub act: Act,
+    /// The life it happened to.
+    pub life: Token,
+    /// The state before; `None`: there was no row.
+    pub from: Option<StateKind>,
+    /// The state after; `None`: there is no row.
+    pub to: Option<StateKind>,
+    /// The row's version after it.
+    pub version: Version,
+    /// The fence of the last grant.
+    pub fence: Fence,
+    /// The attempt, from 1; 0: none yet.
+    pub attempt: u32,
+    /// Who said so: a probe, a webhook's name, an operator; `None`: this node by itself.
+    pub source: Option<Box<str>>,
+    /// Why.
+    pub reason: Option<Reason>,
+    /// What was off the happy path.
+    pub notices: Vec<Notice>,
+}
+
+/// Who does something, and why, where the event itself does not say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Who {
+    /// The node.
+    pub node: Box<str>,
+    /// The operator, or whoever else the node speaks for.
+    pub name: Option<Box<str>>,
+    /// The operator's reason.
+    pub reason: Option<Reason>,
+    /// Whether first executions are told too.
+    pub tells_first_executions: bool,
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Act {
+    /// A first attempt was granted, or work was accepted.
+    Began,
+    /// A further attempt was granted, or a new life where an older one had ended.
+    RanAgain,
+    /// Found lapsed.
+    Lapsed,
+    /// Settled by its holder: it is over.
+    Completed,
+    /// Settled by its holder: nothing was executed.
+    Released,
+    /// Settled by its holder: something may have been.
+    Doubted,
+    /// A reserve in doubt was made sure of.
+    CleanedUp,
+    /// Somebody proved that it happened.
+    Happened,
+    /// Somebody says that it did not.
+    DidNotHappen,
+    /// Asked, and nobody could say.
+    NotKnown,
+    /// An operator had it asked again.
+    AskedAgain,
+    /// Something was heard that proves nothing, and the probe was woken.
+    Woken,
+    /// An operator dropped its answer.
+    Forgotten,
+    /// Accepted work that nobody ran in its time: answered with 408.
+    GivenUp,
+    /// A verdict about a key that was never seen was kept apart.
+    KeptApart,
+}
+
+impl Act {
+    /// All of them; a stored act is the place in this list, which only grows at its end.
+    pub const ALL: [Self; 15] = [
+        Self::Began,
+        Self::RanAgain,
+        Self::Lapsed,
+        Self::Completed,
+        Self::Released,
+        Self::Doubted,
+        Self::CleanedUp,
+        Self::Happened,
+        Self::DidNotHappen,
+        Self::NotKnown,
+        Self::AskedAgain,
+        Self::Woken,
+        Self::Forgotten,
+        Self::GivenUp,
+        Self::KeptApart,
+    ];
+
+    /// The name, for programs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Began => "began",
+            Self::RanAgain => "ran_again",
+            Self::Lapsed => "lapsed",
+            Self::Completed => "completed",
+            Self::Released => "released",
+            Self::Doubted => "doubted",
+            Self::CleanedUp => "cleaned_up",
+            Self::Happened => "happened",
+            Self::DidNotHappen => "did_not_happen",
+            Self::NotKnown => "not_known",
+            Self::AskedAgain => "asked_again",
+            Self::Woken => "woken",
+            Self::Forgotten => "forgotten",
+            Self::GivenUp => "given_up",
+            Self::KeptApart => "kept_apart",
+        }
+    }
+}
+
+/// What is told of a step that `event` made of `before`; `None`: nothing.
+#[must_use]
+pub fn entry(before: Option<&Record>, event: &Event, step: &Step, who: &Who, now: Now) -> Option<Entry> {
+    let after = match &step.next {
+        Next::Put(next) => Some(&**next),
+        Next::Keep => before,
+        Next::Remove { .. } => None,
+    };
+    let act = act(before, event, step, who)?;
+    let shown = after.or(before)?;
+    let last_error = || shown.last_error.clone();
+    let (source, reason) = match event {
+        Event::Verdict(verdict) => (Some(verdict.source.clone()), who.reason.clone()),
+        Event::Forget { reason, .. } => (who.name.clone(), Some(reason.clone())),
+        Event::Release { reason, .. } | Event::Doubt { reason, .. } => {
+            (who.name.clone(), Some(reason.clone()))
+        }
+        Event::Ask(_) => (who.name.clone(), who.reason.clone()),
+        _ => (who.name.clone(), who.reason.clone().or_else(last_error)),
+    };
+    Some(Entry {
+        id: shown.id,
+        at: now.at,
+        node: who.node.clone(),
+        act,
+        life: shown.life,
+        from: before.map(|record| record.state.kind()),
+        to: after.map(|record| record.state.kind()),
+        version: shown.version,
+        fence: shown.fence,
+        attempt: shown.attempts,
+        source,
+        reason,
+        notices: step.notices.clone(),
+    })
+}
+
+fn act(before: Option<&Record>, event: &Event, step: &Step, who: &Who) -> Option<Act> {
+    let changes = step.next != Next::Keep;
+    let is_told = changes || step.notices.iter().any(|notice| *notice != Notice::Misuse);
+    if !is_told {
+        return None;
+    }
+    let is_lapse = step.notices.contains(&Notice::Zombie);
+    match event {
+        Event::Arrive(_) | Event::Take(_) => match (&step.decision, before) {
+            (Decision::Execute(_) | Decision::Accepted, None) => {
+                who.tells_first_executions.then_some(Act::Began)
+            }
+            // Accepted before, and taken up as it should be.
+            (Decision::Execute(lease), Some(row)) if !is_lapse && row.attempts == 0 && lease.attempt == 1 => {
+                who.tells_first_executions.then_some(Act::Began)
+            }
+            (Decision::Execute(_) | Decision::Accepted, Some(_)) => Some(Act::RanAgain),
+            _ if is_lapse => Some(Act::Lapsed),
+            (Decision::Replay(_), _) if changes => Some(Act::GivenUp),
+            _ => None,
+        },
+        Event::Complete { .. } => {
+            let as_it_should = before.is_some_and(|row| row.state.kind() == StateKind::InProgress)
+                && step.notices.is_empty();
+            (!as_it_should).then_some(Act::Completed)
+        }
+        Event::Release { .. } => Some(Act::Released),
+        Event::Doubt { .. } => Some(Act::Doubted),
+        Event::CleanUp { .. } => Some(Act::CleanedUp),
+        Event::Sweep => Some(Act::Lapsed),
+        Event::Ask(Ask::Claim { .. }) => None,
+        Event::Ask(Ask::Soon) => Some(Act::Woken),
+        Event::Ask(Ask::Again { .. }) => Some(Act::AskedAgain),
+        Event::Verdict(verdict) => Some(match verdict.finding {
+            Finding::Happened(_) => Act::Happened,
+            Finding::DidNotHappen { .. } => Act::DidNotHappen,
+            Finding::NotKnown(_) => Act::NotKnown,
+        }),
+        Event::Forget { .. } => Some(Act::Forgotten),
+        // Past retention is where every record ends.
+        Event::Reap { .. } => {
+            before.is_some_and(|row| row.state.kind() == StateKind::Pending).then_some(Act::GivenUp)
+        }
+        Event::Advance { .. } | Event::Renew { .. } => None,
+    }
+}
+
+const SCHEMA: u8 = 1;
+
+impl Entry {
+    /// The bytes that a store keeps, beside the id and the moment, which it keeps in columns of their own.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let place = |all: usize| u8::try_from(all).unwrap_or(u8::MAX);
+        let state = |kind: Option<StateKind>| {
+            kind.and_then(|kind| StateKind::ALL.iter().position(|one| *one == kind)).map_or(u8::MAX, place)
+        };
+        let mut out = Encoder::new();
+        out.u8(SCHEMA);
+        out.text(&self.node);
+        out.u8(Act::ALL.iter().position(|one| *one == self.act).map_or(u8::MAX, place));
+        out.bytes(self.life.as_bytes());
+        out.u8(state(self.from));
+        out.u8(state(self.to));
+        out.i64(self.version.as_raw());
+        out.i64(self.fence.as_raw());
+        out.u32(self.attempt);
+        out.optional(self.source.as_deref().map(str::as_bytes));
+        out.optional(self.reason.as_ref().map(ToString::to_string).as_deref().map(str::as_bytes));
+        out.u8(place(self.notices.len()));
+        for notice in &self.notices {
+            out.u8(Notice::ALL.iter().position(|one| one == notice).map_or(u8::MAX, place));
+        }
+        out.finish()
+    }
+
+    /// Reads back what [`Entry::encode`] wrote.
+    pub fn decode(id: RecordId, at: Timestamp, bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut input = Decoder::new(bytes, "audit entry");
+        if input.u8()? != SCHEMA {
+            return Err(input.malformed());
+        }
+        let node = input.text()?.into();
+        let act = *Act::ALL.get(usize::from(input.u8()?)).ok_or_else(|| input.malformed())?;
+        let life = input.bytes()?.try_into().map(Token::from_bytes).map_err(|_| input.malformed())?;
+        let (from, to) = (state(&mut input)?, state(&mut input)?);
+        let (version, fence) = (Version::from_raw(input.i64()?), Fence::from_raw(input.i64()?));
+        let attempt = input.u32()?;
+        let source = text(&mut input)?.map(Into::into);
+        let reason = text(&mut input)?.map(Reason::from_stored);
+        let mut notices = Vec::new();
+        for _ in 0..input.u8()? {
+            notices.push(*Notice::ALL.get(usize::from(input.u8()?)).ok_or_else(|| input.malformed())?);
+        }
+        input.finish()?;
+        Ok(Self { id, at, node, act, life, from, to, version, fence, attempt, source, reason, notices })
+    }
+}
+
+fn state(input: &mut Decoder<'_>) -> Result<Option<StateKind>, Malformed> {
+    match input.u8()? {
+        u8::MAX => Ok(None),
+        place => StateKind::ALL.get(usize::from(place)).copied().map(Some).ok_or_else(|| input.malformed()),
+    }
+}
+
+fn text<'a>(input: &mut Decoder<'a>) -> Result<Option<&'a str>, Malformed> {
+    let bytes = input.optional()?;
+    bytes.map(|bytes| std::str::from_utf8(bytes).map_err(|_| input.malformed())).transpose()
+}
