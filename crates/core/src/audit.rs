@@ -86,13 +86,11 @@ pub enum Act {
     Forgotten,
     /// Accepted work that nobody ran in its time: answered with 408.
     GivenUp,
-    /// A verdict about a key that was never seen was kept apart.
-    KeptApart,
 }
 
 impl Act {
     /// All of them; a stored act is the place in this list, which only grows at its end.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 14] = [
         Self::Began,
         Self::RanAgain,
         Self::Lapsed,
@@ -107,7 +105,6 @@ impl Act {
         Self::Woken,
         Self::Forgotten,
         Self::GivenUp,
-        Self::KeptApart,
     ];
 
     /// The name, for programs.
@@ -128,7 +125,6 @@ impl Act {
             Self::Woken => "woken",
             Self::Forgotten => "forgotten",
             Self::GivenUp => "given_up",
-            Self::KeptApart => "kept_apart",
         }
     }
 }
@@ -200,7 +196,6 @@ fn act(before: Option<&Record>, event: &Event, step: &Step, who: &Who) -> Option
         Event::Doubt { .. } => Some(Act::Doubted),
         Event::CleanUp { .. } => Some(Act::CleanedUp),
         Event::Sweep => Some(Act::Lapsed),
-        Event::Ask(Ask::Claim { .. }) => None,
         Event::Ask(Ask::Soon) => Some(Act::Woken),
         Event::Ask(Ask::Again { .. }) => Some(Act::AskedAgain),
         Event::Verdict(verdict) => Some(match verdict.finding {
@@ -213,7 +208,7 @@ fn act(before: Option<&Record>, event: &Event, step: &Step, who: &Who) -> Option
         Event::Reap { .. } => {
             before.is_some_and(|row| row.state.kind() == StateKind::Pending).then_some(Act::GivenUp)
         }
-        Event::Advance { .. } | Event::Renew { .. } => None,
+        Event::Ask(Ask::Claim { .. }) | Event::Advance { .. } | Event::Renew { .. } => None,
     }
 }
 

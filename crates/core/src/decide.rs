@@ -49,8 +49,9 @@ pub fn decide(record: Option<&Record>, event: &Event, now: Now) -> Step {
         (Event::Release { .. } | Event::Doubt { .. } | Event::Renew { .. }, None) => {
             Step::keep(Decision::Fenced(None))
         }
-        (Event::Take(_) | Event::Sweep | Event::Ask(_), None) => Step::keep(Decision::Nothing),
-        (Event::Forget { .. } | Event::Reap { .. }, None) => Step::keep(Decision::Nothing),
+        (Event::Take(_) | Event::Sweep | Event::Ask(_) | Event::Forget { .. } | Event::Reap { .. }, None) => {
+            Step::keep(Decision::Nothing)
+        }
 
         (Event::Take(take), Some(record)) => self::take(record, take, now),
         (Event::Advance { holder, point }, Some(record)) => advance(record, holder, point, now),

@@ -268,6 +268,7 @@ impl<'a, S: Store> Reserve<'a, S> {
                 // Told over a row that the store has shown since, or in doubt all the same: then dropping this cleans up.
                 return self.granted_or_told(step, row.as_ref());
             };
+            let write = write.telling(self.engine.entry(row.as_deref(), self.event, &step, now));
             let over = row.as_ref().map(|row| row.version);
             let submitted = Instant::now();
             let ticket = self.engine.0.writer.submit(write).map_err(|_| Unavailable::Overloaded)?;

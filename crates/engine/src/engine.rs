@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use oncegate_core::audit::Who;
 use oncegate_core::decide::{Decision, Event, Step};
-use oncegate_core::identity::RecordId;
+use oncegate_core::identity::{RecordId, Version};
 use oncegate_core::key::Key;
 use oncegate_core::record::{Reason, Record};
 use oncegate_core::scope::{Address, Scope};
@@ -48,6 +49,10 @@ pub(crate) struct Inner<S> {
     pub(crate) herald: Herald,
     pub(crate) duplicates: Duplicates,
     pub(crate) options: Options,
+    /// This node, in the audit trail.
+    pub(crate) who: Who,
+    /// Wakes the reconciler: there is somebody to be asked.
+    pub(crate) doubts: Notify,
     pub(crate) runtime: Handle,
     /// Work that goes on without anybody waiting for it: clean-ups, abandoned attempts.
     pub(crate) behind: Behind,
@@ -74,6 +79,12 @@ impl<S: Store> Engine<S> {
             breaker,
             herald,
             duplicates: Duplicates::default(),
+            who: Who {
+                node: options.node.clone(),
+                tells_first_executions: options.audit_executions,
+                ..Who::default()
+            },
+            doubts: Notify::new(),
             options,
             runtime,
             behind: Behind::default(),
@@ -111,11 +122,16 @@ impl<S: Store> Engine<S> {
     pub async fn forget(&self, scope: Scope, key: Key, reason: Reason) -> Result<Decision, Arc<StoreError>> {
         let id = RecordId::of(&Address { scope, key });
         let Some(row) = self.read(id).await? else { return Ok(Decision::Nothing) };
+        let event = self.forgetting(row.version, reason);
+        Ok(self.drive(id, &event).await?.decision)
+    }
+
+    /// The event that drops a stored answer, with the bound after which no node replays it.
+    pub(crate) fn forgetting(&self, version: Version, reason: Reason) -> Event {
         // Until it is written another node may read the answer, and its age counts from then.
         let slack = FORGET_SLACK + self.0.options.store_timeout + 2 * self.now().error;
         let cache_age_max = self.0.options.cache_age_max.saturating_add(slack);
-        let event = Event::Forget { version: row.version, reason, cache_age_max };
-        Ok(self.drive(id, &event).await?.decision)
+        Event::Forget { version, reason, cache_age_max }
     }
 
     /// Reads one row from the store.

@@ -45,6 +45,24 @@ pub mod names {
     pub const EXECUTE_SECONDS: &str = "api.idempotency.execute.duration.seconds";
     /// Writes in one commit.
     pub const BATCH_SIZE: &str = "api.idempotency.store.batch.size";
+    /// Passes of a worker, by `worker`.
+    pub const WORKER_PASS: &str = "oncegate.worker.pass.count";
+    /// Passes that failed, by `worker`.
+    pub const WORKER_ERROR: &str = "oncegate.worker.error.count";
+    /// Questions of the reconciler, by what was `found`.
+    pub const PROBE: &str = "oncegate.probe.count";
+    /// Outcomes that nobody knows, at least.
+    pub const UNKNOWN_OPEN: &str = "oncegate.unknown.open";
+    /// Seconds for which the oldest of them has been unknown.
+    pub const UNKNOWN_OLDEST: &str = "oncegate.unknown.oldest.seconds";
+    /// Outcomes that wait for an operator, at least.
+    pub const DEAD_LETTERS: &str = "oncegate.dead_letters";
+    /// Seconds by which the oldest row past retention has outlived it.
+    pub const REAPER_LAG: &str = "oncegate.reaper.lag.seconds";
+    /// Messages about keys that were never seen.
+    pub const APART_KEPT: &str = "oncegate.apart.kept.count";
+    /// Those of them whose record never appeared.
+    pub const APART_EXPIRED: &str = "oncegate.apart.expired.count";
     /// Duplicates of a scope: of a bounded number of busy scopes, and `other`.
     pub const DUPLICATES: &str = "api.idempotency.duplicates.count";
 }

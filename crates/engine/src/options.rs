@@ -42,6 +42,10 @@ pub struct Options {
     pub breaker_pause: Duration,
     /// Completed records that nodes share beside the store, asked after this node's own cache and before the store.
     pub shared_cache: Option<Shared>,
+    /// This node, in the audit trail.
+    pub node: Box<str>,
+    /// Whether the audit trail tells of every first execution too, and not only of what is off the happy path: one row more a key.
+    pub audit_executions: bool,
     /// A clock other than the store's own, for tests.
     pub clock: Option<NodeClock>,
 }
@@ -60,9 +64,19 @@ impl Default for Options {
             breaker_failures: 5,
             breaker_pause: Duration::from_millis(500),
             shared_cache: None,
+            node: this_node(),
+            audit_executions: false,
             clock: None,
         }
     }
+}
+
+/// The host's name, and the process.
+fn this_node() -> Box<str> {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let host = host.or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_default();
+    let host = if host.trim().is_empty() { "node" } else { host.trim() };
+    format!("{host}:{}", std::process::id()).into()
 }
 
 /// A shared cache, whichever it is.

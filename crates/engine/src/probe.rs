@@ -1,0 +1,86 @@
+//! Asking what became of an attempt.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use oncegate_core::record::Record;
+use oncegate_core::response::Answer;
+
+/// What a question gave.
+#[derive(Clone, Debug)]
+pub enum Found {
+    /// The effect is there, and this is what its client shall be told. A refusal by the provider (a declined card) is one too.
+    Happened {
+        /// What is stored and replayed.
+        answer: Arc<Answer>,
+        /// The provider's name for the effect.
+        reference: Option<Box<str>>,
+    },
+    /// There is no effect of this life. Believed only if the question was asked late enough: see the horizon of the route.
+    DidNotHappen,
+    /// Nobody could say, and why.
+    NotKnown(Box<str>),
+    /// There is nobody to ask: the record is put before an operator at once.
+    NobodyToAsk,
+}
+
+/// Finds out what became of an attempt that ended in doubt.
+///
+/// It must ask about this *life* of the key, not only about scope and key: an effect of an earlier life must not settle a later
+/// one. A downstream key that is derived from `record.life`, or a look at when the effect was made, does that.
+pub trait Probe: Send + Sync + 'static {
+    /// Asks. It is cut off after [`Patience::timeout`], which counts as not known.
+    fn ask<'a>(&'a self, record: &'a Record) -> Asking<'a>;
+
+    /// How long, and how often.
+    fn patience(&self, _record: &Record) -> Patience {
+        Patience::default()
+    }
+}
+
+/// A question under way.
+pub type Asking<'a> = Pin<Box<dyn Future<Output = Found> + Send + 'a>>;
+
+/// How long, and how often it is asked.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// One question.
+    pub timeout: Duration,
+    /// The first pause, doubled after every question.
+    pub backoff: Duration,
+    /// The longest pause.
+    pub backoff_max: Duration,
+    /// After so many questions it is put before an operator.
+    pub park_after: u32,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(10),
+            backoff: Duration::from_secs(5),
+            backoff_max: Duration::from_mins(5),
+            park_after: 20,
+        }
+    }
+}
+
+impl Patience {
+    /// The pause after so many questions, without jitter.
+    #[must_use]
+    pub fn pause(&self, tries: u32) -> Duration {
+        self.backoff.saturating_mul(1 << tries.min(20)).min(self.backoff_max)
+    }
+}
+
+/// Nobody to ask: every doubt is put before an operator.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoProbe;
+
+impl Probe for NoProbe {
+    fn ask<'a>(&'a self, _record: &'a Record) -> Asking<'a> {
+        Box::pin(std::future::ready(Found::NobodyToAsk))
+    }
+}

@@ -1,0 +1,291 @@
+//! What goes on without any request: leases that lapse, rows past retention, outcomes that nobody knows.
+//!
+//! One loop for all of them: a pass that is bounded, a pause with jitter, or none while there is more to do; the reconciler is
+//! woken early where somebody knows that there is work; an error or a panic is counted, logged and followed by the next pass.
+//!
+//! **Several nodes** run the same workers over one store. What a row becomes is one conditional write, so two passes that meet
+//! do nothing twice. What goes outside (a probe) is claimed before, by a write with an end: a node that dies delays it until then.
+
+mod apart;
+mod reaper;
+mod reconciler;
+mod sweeper;
+mod watcher;
+
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use metrics::counter;
+use oncegate_store::{Store, StoreError};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::engine::Engine;
+use crate::meters::names;
+use crate::probe::Probe;
+
+pub use apart::{Heard, Life, Message, Says};
+
+/// How the workers work.
+#[derive(Clone, Debug)]
+pub struct WorkerOptions {
+    /// A lapsed lease is found within this time.
+    pub sweep_every: Duration,
+    /// Rows past retention are looked for so often.
+    pub reap_every: Duration,
+    /// Doubts whose moment has come are looked for so often; one that is put before the machine by a request is looked at at once.
+    pub reconcile_every: Duration,
+    /// What is kept apart is looked through so often.
+    pub apart_every: Duration,
+    /// How long a message about a key that was never seen is kept.
+    pub apart_for: Duration,
+    /// Doubts, dead letters and arrears are measured so often.
+    pub watch_every: Duration,
+    /// Rows of one scan, and writes of one commit.
+    pub batch: usize,
+    /// How much longer than its retention a row is left alone.
+    pub reap_grace: Duration,
+    /// Probes that are under way at the same time, on this node.
+    pub probes_at_once: usize,
+    /// How long the audit trail is kept.
+    pub audit_retention: Duration,
+}
+
+impl Default for WorkerOptions {
+    fn default() -> Self {
+        Self {
+            sweep_every: Duration::from_secs(10),
+            reap_every: Duration::from_secs(60),
+            reconcile_every: Duration::from_secs(1),
+            apart_every: Duration::from_secs(5),
+            apart_for: Duration::from_hours(24),
+            watch_every: Duration::from_secs(15),
+            batch: 128,
+            reap_grace: Duration::from_secs(1),
+            probes_at_once: 8,
+            audit_retention: Duration::from_hours(400 * 24),
+        }
+    }
+}
+
+/// The kinds of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Worker {
+    /// Lapsed leases, by crash policy.
+    Sweeper,
+    /// Rows past retention.
+    Reaper,
+    /// Outcomes that nobody knows.
+    Reconciler,
+    /// Messages about records that were not there.
+    Apart,
+    /// Measures what is open.
+    Watcher,
+}
+
+impl Worker {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Sweeper, Self::Reaper, Self::Reconciler, Self::Apart, Self::Watcher];
+
+    /// The name, in metrics and logs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sweeper => "sweeper",
+            Self::Reaper => "reaper",
+            Self::Reconciler => "reconciler",
+            Self::Apart => "apart",
+            Self::Watcher => "watcher",
+        }
+    }
+}
+
+/// What one pass came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pass {
+    /// How many rows were looked at.
+    pub seen: usize,
+    /// How many of them it changed.
+    pub changed: usize,
+    /// There was as much as a pass may take: the next one follows at once.
+    pub more: bool,
+}
+
+/// The running workers. Dropped, they end where they are: whatever they had begun is found again.
+#[derive(Debug)]
+pub struct Workers {
+    tasks: Vec<JoinHandle<()>>,
+    passes: watch::Receiver<[u64; Worker::ALL.len()]>,
+}
+
+impl Workers {
+    /// Returns when this worker has ended so many passes, well or not. For tests and for whoever must know that one has begun
+    /// after a certain moment.
+    pub async fn until_passes(&mut self, worker: Worker, count: u64) {
+        // An error means that the workers have ended, and no more passes will come.
+        let _ = self.passes.wait_for(|passes| passes[worker as usize] >= count).await;
+    }
+
+    /// How many passes this worker has ended.
+    #[must_use]
+    pub fn passes(&self, worker: Worker) -> u64 {
+        self.passes.borrow()[worker as usize]
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+impl<S: Store> Engine<S> {
+    /// Starts all workers on the engine's runtime.
+    #[must_use]
+    pub fn start_workers(&self, options: &WorkerOptions, probe: Arc<dyn Probe>) -> Workers {
+        let (counts, passes) = watch::channel([0; Worker::ALL.len()]);
+        let options = Arc::new(options.clone());
+        let tasks = Worker::ALL.map(|worker| {
+            let work = Work {
+                engine: self.clone(),
+                options: Arc::clone(&options),
+                probe: Arc::clone(&probe),
+                counts: counts.clone(),
+                worker,
+            };
+            self.0.runtime.spawn(work.run())
+        });
+        Workers { tasks: tasks.into(), passes }
+    }
+
+    /// One pass of one worker, now. For services with schedulers of their own, and for tests.
+    pub async fn work(
+        &self,
+        worker: Worker,
+        options: &WorkerOptions,
+        probe: &dyn Probe,
+    ) -> Result<Pass, Arc<StoreError>> {
+        match worker {
+            Worker::Sweeper => self.sweep(options).await,
+            Worker::Reaper => self.reap(options).await,
+            Worker::Reconciler => self.reconcile(options, probe).await,
+            Worker::Apart => self.hear_apart(options).await,
+            Worker::Watcher => self.watch(options).await,
+        }
+    }
+}
+
+struct Work<S> {
+    engine: Engine<S>,
+    options: Arc<WorkerOptions>,
+    probe: Arc<dyn Probe>,
+    counts: watch::Sender<[u64; Worker::ALL.len()]>,
+    worker: Worker,
+}
+
+/// After a failure the next pass comes after this, doubled with every further one, up to the worker's own pause.
+const FAILURE_PAUSE: Duration = Duration::from_millis(200);
+
+impl<S: Store> Work<S> {
+    async fn run(self) {
+        let mut failures = 0;
+        loop {
+            let more = match self.pass().await {
+                Ok(pass) => {
+                    failures = 0;
+                    pass.more
+                }
+                Err(words) => {
+                    counter!(names::WORKER_ERROR, "worker" => self.worker.name()).increment(1);
+                    tracing::warn!(
+                        worker = self.worker.name(),
+                        "a pass failed, and the next one follows: {words}"
+                    );
+                    failures += 1;
+                    false
+                }
+            };
+            counter!(names::WORKER_PASS, "worker" => self.worker.name()).increment(1);
+            self.counts.send_modify(|counts| counts[self.worker as usize] += 1);
+            if more {
+                tokio::task::yield_now().await;
+            } else {
+                self.pause(failures).await;
+            }
+        }
+    }
+
+    async fn pass(&self) -> Result<Pass, String> {
+        let pass = self.engine.work(self.worker, &self.options, &*self.probe);
+        match AssertUnwindSafe(pass).catch_unwind().await {
+            Ok(passed) => passed.map_err(|error| error.to_string()),
+            Err(_) => Err("it panicked".to_owned()),
+        }
+    }
+
+    async fn pause(&self, failures: u32) {
+        let every = self.every();
+        let pause = match failures {
+            0 => every,
+            failures => every.min(FAILURE_PAUSE.saturating_mul(1 << failures.min(10))),
+        };
+        match self.worker {
+            // A permit that was left while a pass was under way ends the pause at once.
+            Worker::Reconciler => {
+                let _ = tokio::time::timeout(jittered(pause), self.engine.0.doubts.notified()).await;
+            }
+            _ => tokio::time::sleep(jittered(pause)).await,
+        }
+    }
+
+    fn every(&self) -> Duration {
+        match self.worker {
+            Worker::Sweeper => self.options.sweep_every,
+            Worker::Reaper => self.options.reap_every,
+            Worker::Reconciler => self.options.reconcile_every,
+            Worker::Apart => self.options.apart_every,
+            Worker::Watcher => self.options.watch_every,
+        }
+    }
+}
+
+/// Between a half and the whole of it, so that nodes that were started together do not work in step.
+fn jittered(pause: Duration) -> Duration {
+    pause.mul_f64(0.5 + 0.5 * fraction())
+}
+
+/// A number between 0 and 1; 1 if the system has no randomness to give.
+pub(crate) fn fraction() -> f64 {
+    let mut bytes = [0; 4];
+    match getrandom::fill(&mut bytes) {
+        Ok(()) => f64::from(u32::from_be_bytes(bytes)) / f64::from(u32::MAX),
+        Err(_) => 1.0,
+    }
+}
+
+/// So many scans a pass may take.
+const SCANS_MAX: usize = 16;
+
+/// Scans and changes until a scan finds fewer than a batch, at most so often as a pass may.
+async fn in_batches<F>(batch: usize, mut one: impl FnMut() -> F) -> Result<Pass, Arc<StoreError>>
+where
+    F: Future<Output = Result<Pass, Arc<StoreError>>>,
+{
+    let mut all = Pass::default();
+    for _ in 0..SCANS_MAX {
+        let pass = one().await?;
+        all.seen += pass.seen;
+        all.changed += pass.changed;
+        // A full scan that changed nothing would be found again and again.
+        all.more = pass.seen >= batch && pass.changed > 0;
+        if !all.more {
+            break;
+        }
+    }
+    Ok(all)
+}

@@ -1,0 +1,252 @@
+//! What others say of an attempt: a provider's webhook. And what was said of a record before there was one.
+//!
+//! **Invariants:** *happened* is applied, kept as evidence, or kept apart; never acknowledged and dropped. A negative settles only
+//! what the provider declares final of the very attempt; otherwise it wakes the probe.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use metrics::counter;
+use oncegate_core::codec::{Decoder, Encoder, Malformed};
+use oncegate_core::decide::{Ask, Decision, Event, Finding, Grounds, Next, Notice, Retry, Verdict};
+use oncegate_core::identity::{Fence, RecordId, Token};
+use oncegate_core::record::Record;
+use oncegate_core::response::Answer;
+use oncegate_core::time::Timestamp;
+use oncegate_store::{Apart, Store, StoreError};
+
+use super::{Pass, WorkerOptions};
+use crate::engine::Engine;
+use crate::meters::names;
+
+/// A message about an attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Names the delivery: the same one again has the same name.
+    pub name: Box<str>,
+    /// The record it is about.
+    pub id: RecordId,
+    /// The life it is about.
+    pub life: Life,
+    /// Who says so, in the record's story.
+    pub source: Box<str>,
+    /// The provider's name for the effect.
+    pub reference: Option<Box<str>>,
+    /// What is said.
+    pub says: Says,
+}
+
+/// Which life of the key a message is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// This one.
+    Named(Token),
+    /// The one in which the effect was made, at this moment.
+    MadeAt(Timestamp),
+    /// Whichever there is: the operator declares that keys are never used again.
+    Any,
+}
+
+/// What is said of an attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Says {
+    /// It happened; this is what its client is told.
+    Happened(Arc<Answer>),
+    /// It did not, and of this attempt that is final.
+    FailedForGood(Fence),
+    /// It did not, so far.
+    Failed,
+}
+
+/// What became of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// It settled the record.
+    Settled,
+    /// Kept with the record, which is still in progress: applied if its attempt ends in doubt.
+    KeptAsEvidence,
+    /// The probe will ask soon.
+    Woken,
+    /// There is no such record yet: kept for a while.
+    KeptApart,
+    /// It is about another life of the key.
+    AnotherLife,
+    /// It changes nothing any more; what contradicts the record is in its story.
+    Nothing,
+}
+
+/// Clocks of provider and store may differ by this much.
+const CLOCKS_APART: Duration = Duration::from_secs(5);
+/// The life of no record.
+const NO_LIFE: Token = Token::from_bytes([0; 16]);
+const PAGE: usize = 64;
+
+impl<S: Store> Engine<S> {
+    /// Hears a message. When this returns, it is durable: acknowledge it then, and not before.
+    pub async fn hear(&self, message: &Message, keep_for: Duration) -> Result<Heard, Arc<StoreError>> {
+        if let Some(heard) = self.apply_message(message).await? {
+            return Ok(heard);
+        }
+        if !matches!(message.says, Says::Happened(_)) {
+            return Ok(Heard::Nothing);
+        }
+        let at = self.now().at;
+        let apart =
+            Apart { name: message.name.clone(), at, until: at.plus(keep_for), bytes: encode(message) };
+        self.0.store.keep_apart(&apart).await?;
+        counter!(names::APART_KEPT).increment(1);
+        // It may have appeared meanwhile, and nobody has seen the message then.
+        match self.apply_message(message).await? {
+            Some(heard) => {
+                self.0.store.drop_apart(&[apart]).await?;
+                Ok(heard)
+            }
+            None => Ok(Heard::KeptApart),
+        }
+    }
+
+    /// Looks whether records have appeared for what was kept apart.
+    pub(super) async fn hear_apart(&self, _options: &WorkerOptions) -> Result<Pass, Arc<StoreError>> {
+        let mut pass = Pass::default();
+        let mut after: Option<Apart> = None;
+        loop {
+            let page = self.0.store.apart(after.as_ref(), PAGE).await?;
+            pass.seen += page.len();
+            for apart in &page {
+                if self.is_done(apart).await? {
+                    self.0.store.drop_apart(std::slice::from_ref(apart)).await?;
+                    pass.changed += 1;
+                }
+            }
+            if page.len() < PAGE {
+                return Ok(pass);
+            }
+            after = page.into_iter().next_back();
+        }
+    }
+
+    async fn is_done(&self, apart: &Apart) -> Result<bool, Arc<StoreError>> {
+        let applied = match decode(&apart.name, &apart.bytes) {
+            Ok(message) => self.apply_message(&message).await?.is_some(),
+            Err(error) => {
+                tracing::error!(name = %apart.name, %error, "a message that was kept apart cannot be read; it is dropped at its end");
+                false
+            }
+        };
+        let is_over = self.now().at >= apart.until;
+        if !applied && is_over {
+            counter!(names::APART_EXPIRED).increment(1);
+            tracing::warn!(name = %apart.name, "a message about a key that was never seen has come to its end");
+        }
+        Ok(applied || is_over)
+    }
+
+    /// `None`: there is no record.
+    async fn apply_message(&self, message: &Message) -> Result<Option<Heard>, Arc<StoreError>> {
+        let Some(row) = self.read(message.id).await? else { return Ok(None) };
+        let event = self.event(message, &row);
+        let stepped = self.step(&event, Some(Arc::new(row))).await?;
+        self.settled_by_worker(message.id);
+        if matches!(message.says, Says::Happened(_)) && stepped.step.next != Next::Keep {
+            // It may have been replayed as something else before.
+            self.0.let_go(message.id);
+        }
+        self.0.doubts.notify_one();
+        let notices = &stepped.step.notices;
+        let is_changed = stepped.step.next != Next::Keep;
+        Ok(Some(match stepped.step.decision {
+            Decision::KeepApart => return Ok(None),
+            _ if notices.contains(&Notice::AnotherLife) => Heard::AnotherLife,
+            _ if notices.contains(&Notice::EvidenceKept) => Heard::KeptAsEvidence,
+            _ if !is_changed => Heard::Nothing,
+            _ if matches!(message.says, Says::Failed) || notices.contains(&Notice::NegativeDropped) => {
+                Heard::Woken
+            }
+            _ => Heard::Settled,
+        }))
+    }
+
+    fn event(&self, message: &Message, row: &Record) -> Event {
+        let life = match message.life {
+            Life::Named(life) => life,
+            Life::MadeAt(moment) if moment.plus(CLOCKS_APART) < row.created_at => NO_LIFE,
+            Life::MadeAt(_) | Life::Any => row.life,
+        };
+        let finding = match &message.says {
+            Says::Happened(answer) => Finding::Happened(Arc::clone(answer)),
+            Says::FailedForGood(fence) => Finding::DidNotHappen {
+                grounds: Grounds::Final { fence: *fence },
+                backoff: Duration::ZERO,
+                otherwise: Retry { at: self.now().at, park_after: u32::MAX },
+            },
+            // Of another life it wakes nobody.
+            Says::Failed if life == row.life => return Event::Ask(Ask::Soon),
+            Says::Failed => Finding::NotKnown(Retry { at: self.now().at, park_after: u32::MAX }),
+        };
+        Event::Verdict(Verdict {
+            life,
+            source: message.source.clone(),
+            reference: message.reference.clone(),
+            finding,
+        })
+    }
+}
+
+const SCHEMA: u8 = 1;
+
+fn encode(message: &Message) -> Vec<u8> {
+    let mut out = Encoder::new();
+    out.u8(SCHEMA);
+    out.bytes(message.id.as_bytes());
+    match message.life {
+        Life::Named(life) => {
+            out.u8(0);
+            out.bytes(life.as_bytes());
+        }
+        Life::MadeAt(moment) => {
+            out.u8(1);
+            out.i64(moment.as_micros());
+        }
+        Life::Any => out.u8(2),
+    }
+    out.text(&message.source);
+    out.optional(message.reference.as_deref().map(str::as_bytes));
+    match &message.says {
+        Says::Happened(answer) => {
+            out.u8(0);
+            out.bytes(&answer.encode());
+        }
+        Says::FailedForGood(fence) => {
+            out.u8(1);
+            out.i64(fence.as_raw());
+        }
+        Says::Failed => out.u8(2),
+    }
+    out.finish()
+}
+
+fn decode(name: &str, bytes: &[u8]) -> Result<Message, Malformed> {
+    let mut input = Decoder::new(bytes, "message");
+    if input.u8()? != SCHEMA {
+        return Err(input.malformed());
+    }
+    let id = input.bytes()?.try_into().map(RecordId::from_bytes).map_err(|_| input.malformed())?;
+    let life = match input.u8()? {
+        0 => Life::Named(input.bytes()?.try_into().map(Token::from_bytes).map_err(|_| input.malformed())?),
+        1 => Life::MadeAt(Timestamp::from_micros(input.i64()?)),
+        2 => Life::Any,
+        _ => return Err(input.malformed()),
+    };
+    let source = input.text()?.into();
+    let reference = input.optional()?;
+    let reference = reference.map(std::str::from_utf8).transpose().map_err(|_| input.malformed())?;
+    let reference = reference.map(Into::into);
+    let says = match input.u8()? {
+        0 => Says::Happened(Arc::new(Answer::decode(input.bytes()?)?)),
+        1 => Says::FailedForGood(Fence::from_raw(input.i64()?)),
+        2 => Says::Failed,
+        _ => return Err(input.malformed()),
+    };
+    input.finish()?;
+    Ok(Message { name: name.into(), id, life, source, reference, says })
+}

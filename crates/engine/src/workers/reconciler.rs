@@ -1,0 +1,116 @@
+//! Outcomes that nobody knows: claimed, asked about, settled; or asked about later; or put before an operator.
+//!
+//! **Invariants:** a question is claimed by a write before it is asked, so that nodes do not ask twice, and a claim has an end. A
+//! verdict names the row as it was *before* the question, so that what became of it meanwhile stands.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use metrics::counter;
+use oncegate_core::audit::Who;
+use oncegate_core::decide::{Ask, Decision, Event, Finding, Grounds, Next, Retry, Verdict};
+use oncegate_core::record::{Reason, Record, State};
+use oncegate_core::time::Now;
+use oncegate_store::{Due, Store, StoreError};
+
+use super::{Pass, WorkerOptions, fraction};
+use crate::engine::Engine;
+use crate::meters::names;
+use crate::probe::{Found, Patience, Probe};
+
+/// How much longer than its question a claim lasts: the verdict is to be written meanwhile.
+const CLAIM_SLACK: Duration = Duration::from_secs(10);
+/// Past a horizon by this much, so that no rounding makes a question too early.
+const AFTER_HORIZON: Duration = Duration::from_secs(1);
+/// Who says so, in the record's story.
+const SOURCE: &str = "probe";
+
+impl<S: Store> Engine<S> {
+    pub(super) async fn reconcile(
+        &self,
+        options: &WorkerOptions,
+        probe: &dyn Probe,
+    ) -> Result<Pass, Arc<StoreError>> {
+        let limit = options.batch.min(4 * options.probes_at_once.max(1));
+        let scan = self.0.store.due(Due::Doubted, self.now().at, limit).await?;
+        let seen = scan.records.len();
+        let asked = futures_util::stream::iter(scan.records)
+            .map(|row| self.ask_about(row, probe))
+            .buffer_unordered(options.probes_at_once.max(1));
+        let asked: Vec<_> = asked.collect().await;
+        let mut changed = 0;
+        for asked in asked {
+            changed += usize::from(asked?);
+        }
+        Ok(Pass { seen, changed, more: seen >= limit && changed > 0 })
+    }
+
+    /// Asks about one record; says whether anything came of it.
+    async fn ask_about(&self, row: Record, probe: &dyn Probe) -> Result<bool, Arc<StoreError>> {
+        let patience = probe.patience(&row);
+        let until = self.now().at.plus(patience.timeout).plus(CLAIM_SLACK);
+        let claim = Event::Ask(Ask::Claim { version: row.version, until });
+        let claimed = self.step(&claim, Some(Arc::new(row))).await?;
+        let (Next::Put(_), Some(row)) = (&claimed.step.next, claimed.row) else {
+            // Somebody else has it, or it is settled.
+            return Ok(false);
+        };
+        let asked = self.now();
+        let found = tokio::time::timeout(patience.timeout, probe.ask(&row)).await;
+        let found = found.unwrap_or_else(|_| Found::NotKnown("no answer in time".into()));
+        counter!(names::PROBE, "found" => word(&found)).increment(1);
+        let why = match &found {
+            Found::NotKnown(why) => Some(Reason::new("not_known", why.clone())),
+            Found::NobodyToAsk => Some(Reason::new("nobody_to_ask", "no probe is configured for its route")),
+            Found::Happened { .. } | Found::DidNotHappen => None,
+        };
+        let who = Who { reason: why, ..self.0.who.clone() };
+        let verdict = verdict(&row, found, patience, asked, self.now());
+        let id = row.id;
+        let stepped = self.step_as(&Event::Verdict(verdict), Some(row), &who).await?;
+        self.settled_by_worker(id);
+        Ok(stepped.step.decision == Decision::Done)
+    }
+}
+
+const fn word(found: &Found) -> &'static str {
+    match found {
+        Found::Happened { .. } => "happened",
+        Found::DidNotHappen => "did_not_happen",
+        Found::NotKnown(_) => "not_known",
+        Found::NobodyToAsk => "nobody_to_ask",
+    }
+}
+
+fn verdict(row: &Record, found: Found, patience: Patience, asked: Now, now: Now) -> Verdict {
+    let tries = match &row.state {
+        State::Unknown(doubt) => doubt.tries,
+        _ => 0,
+    };
+    // Full jitter: many that fell into doubt together are not asked about together.
+    let at = now.at.plus(patience.pause(tries).mul_f64(fraction()));
+    let retry = Retry { at, park_after: patience.park_after.max(1) };
+    let (finding, reference) = match found {
+        Found::Happened { answer, reference } => (Finding::Happened(answer), reference),
+        Found::DidNotHappen => (did_not_happen(row, retry, asked, now), None),
+        Found::NotKnown(_) => (Finding::NotKnown(retry), None),
+        Found::NobodyToAsk => (Finding::NotKnown(Retry { at, park_after: 1 }), None),
+    };
+    Verdict { life: row.life, source: SOURCE.into(), reference, finding }
+}
+
+/// Before the horizon nothing is proved, and the next question that could prove something is the one after it.
+fn did_not_happen(row: &Record, retry: Retry, asked: Now, now: Now) -> Finding {
+    let Some(grant) = row.grant else { return Finding::NotKnown(retry) };
+    let otherwise = match row.terms.horizon {
+        Some(horizon) => {
+            let proves = grant.lease_until.plus(horizon).plus(2 * now.error).plus(AFTER_HORIZON);
+            // Waiting for the horizon is no failure of whoever is asked.
+            Retry { at: proves.max(retry.at), park_after: retry.park_after.saturating_add(1) }
+        }
+        None => retry,
+    };
+    let grounds = Grounds::Probe { token: grant.token, version: row.version, asked };
+    Finding::DidNotHappen { grounds, backoff: Duration::ZERO, otherwise }
+}
