@@ -58,7 +58,7 @@ impl Default for WorkerOptions {
     fn default() -> Self {
         Self {
             sweep_every: Duration::from_secs(10),
-            reap_every: Duration::from_secs(60),
+            reap_every: Duration::from_mins(1),
             reconcile_every: Duration::from_secs(1),
             apart_every: Duration::from_secs(5),
             apart_for: Duration::from_hours(24),
@@ -147,14 +147,14 @@ impl Drop for Workers {
 impl<S: Store> Engine<S> {
     /// Starts all workers on the engine's runtime.
     #[must_use]
-    pub fn start_workers(&self, options: &WorkerOptions, probe: Arc<dyn Probe>) -> Workers {
+    pub fn start_workers(&self, options: &WorkerOptions, probe: &Arc<dyn Probe>) -> Workers {
         let (counts, passes) = watch::channel([0; Worker::ALL.len()]);
         let options = Arc::new(options.clone());
         let tasks = Worker::ALL.map(|worker| {
             let work = Work {
                 engine: self.clone(),
                 options: Arc::clone(&options),
-                probe: Arc::clone(&probe),
+                probe: Arc::clone(probe),
                 counts: counts.clone(),
                 worker,
             };
