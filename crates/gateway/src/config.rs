@@ -14,6 +14,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use oncegate_engine::WorkerOptions;
 use oncegate_tower::Routes;
 
 pub use error::ConfigError;
@@ -58,6 +59,8 @@ pub struct Config {
     pub scope: ScopeRule,
     /// How much at once.
     pub limits: Limits,
+    /// What goes on without any request.
+    pub workers: Workers,
     /// How long a shutdown waits for what is in flight.
     pub drain: Duration,
     /// Routes, in the order of the file.
@@ -143,6 +146,17 @@ pub struct Limits {
     pub queue_max: usize,
     /// How long they wait.
     pub queue_timeout: Duration,
+}
+
+/// What goes on without any request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Workers {
+    /// This gateway, in the audit trail; `None`: host and process.
+    pub node: Option<String>,
+    /// How often, and how much at a time.
+    pub options: WorkerOptions,
+    /// Whether the audit trail tells of every first execution.
+    pub audit_executions: bool,
 }
 
 impl Config {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use http::Uri;
 use oncegate_core::policy::Profile;
 use oncegate_core::record::AfterRetention;
+use oncegate_engine::WorkerOptions;
 use toml::Spanned;
 
 use super::error::ConfigError;
@@ -16,7 +17,7 @@ use super::rules::{self, Rule};
 use super::scope::{From, ScopeRule};
 use super::show::{shown, without_secrets};
 use super::word::{Count, Secret, Size};
-use super::{Admin, Config, Given, Limits, Listen, Store, Upstream};
+use super::{Admin, Config, Given, Limits, Listen, Store, Upstream, Workers};
 
 /// Where a value comes from that is not in the file.
 const UPSTREAM: &str = "--upstream (ONCEGATE_UPSTREAM)";
@@ -67,6 +68,7 @@ pub(super) fn check(file: &File, given: &Given, source: &Source<'_>) -> Result<C
         store: store(file, given, source)?,
         scope: scope(file, source)?,
         limits: limits(file, source)?,
+        workers: workers(file, source)?,
         drain: file.shutdown.drain.map_or(Duration::from_secs(30), |span| span.0),
         routes,
         otherwise,
@@ -294,6 +296,40 @@ fn limits(file: &File, source: &Source<'_>) -> Result<Limits, ConfigError> {
         queue_max: typed.queue_max.as_ref().map_or(1024, |max| max.get_ref().0),
         queue_timeout: typed.queue_timeout.map_or(Duration::from_secs(5), |span| span.0),
     })
+}
+
+fn workers(file: &File, source: &Source<'_>) -> Result<Workers, ConfigError> {
+    let typed = &file.workers;
+    let default = WorkerOptions::default();
+    if let Some(node) = typed.node.as_ref().filter(|node| node.get_ref().trim().is_empty()) {
+        return Err(source.error(&node.span(), "expected a name; leave it out for host and process".to_owned()));
+    }
+    Ok(Workers {
+        node: typed.node.as_ref().map(|node| node.get_ref().clone()),
+        options: WorkerOptions {
+            sweep_every: pause(typed.sweep_every.as_ref(), default.sweep_every, source)?,
+            reap_every: pause(typed.reap_every.as_ref(), default.reap_every, source)?,
+            reconcile_every: pause(typed.reconcile_every.as_ref(), default.reconcile_every, source)?,
+            probes_at_once: positive(typed.probes_max.as_ref(), default.probes_at_once, source)?,
+            apart_for: typed.early_events_for.map_or(default.apart_for, |span| span.0),
+            audit_retention: pause(typed.audit_retention.as_ref(), default.audit_retention, source)?,
+            ..default
+        },
+        audit_executions: typed.audit_executions.unwrap_or(false),
+    })
+}
+
+/// A pause of nothing would be a loop that never rests.
+fn pause(
+    given: Option<&Spanned<Span>>,
+    default: Duration,
+    source: &Source<'_>,
+) -> Result<Duration, ConfigError> {
+    match given {
+        None => Ok(default),
+        Some(span) if span.get_ref().0 >= Duration::from_millis(10) => Ok(span.get_ref().0),
+        Some(span) => Err(source.error(&span.span(), "expected 10ms or more".to_owned())),
+    }
 }
 
 fn positive(

@@ -26,6 +26,7 @@ pub(crate) struct File {
     pub(crate) store: Store,
     pub(crate) scope: Scope,
     pub(crate) limits: Limits,
+    pub(crate) workers: Workers,
     pub(crate) shutdown: Shutdown,
     pub(crate) defaults: Rules,
     pub(crate) route: Vec<Spanned<Rules>>,
@@ -164,6 +165,20 @@ pub(crate) struct Limits {
     pub(crate) executions_max: Option<Spanned<Count>>,
     pub(crate) queue_max: Option<Spanned<Count>>,
     pub(crate) queue_timeout: Option<Span>,
+}
+
+/// `[workers]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Workers {
+    pub(crate) node: Option<Spanned<String>>,
+    pub(crate) sweep_every: Option<Spanned<Span>>,
+    pub(crate) reap_every: Option<Spanned<Span>>,
+    pub(crate) reconcile_every: Option<Spanned<Span>>,
+    pub(crate) probes_max: Option<Spanned<Count>>,
+    pub(crate) early_events_for: Option<Span>,
+    pub(crate) audit_retention: Option<Spanned<Span>>,
+    pub(crate) audit_executions: Option<bool>,
 }
 
 /// `[shutdown]`

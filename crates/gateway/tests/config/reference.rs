@@ -35,6 +35,7 @@ fn what_it_calls_defaults_are_the_defaults() {
     assert_eq!(said.store, real.store);
     assert_eq!(said.scope, real.scope);
     assert_eq!(said.limits, real.limits);
+    assert_eq!(said.workers, real.workers);
     assert_eq!(said.drain, real.drain);
     // In a comment, because it goes with another choice than the default.
     assert!(REFERENCE.contains("# tombstone = \"30d\""));
