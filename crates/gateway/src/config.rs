@@ -5,6 +5,7 @@
 mod check;
 mod error;
 mod file;
+mod reconcile;
 mod rules;
 mod scope;
 mod show;
@@ -19,6 +20,7 @@ use oncegate_tower::Routes;
 
 pub use error::ConfigError;
 pub use file::{HostHeader, Http};
+pub use reconcile::Environment;
 pub use rules::Rule;
 pub(crate) use scope::From;
 pub use scope::ScopeRule;
@@ -26,6 +28,8 @@ pub use word::Secret;
 pub(crate) use word::{Size, Words};
 
 use file::File;
+
+use crate::reconcile::Webhook;
 
 /// What the command line and the environment say; it stands before the file.
 #[derive(Clone, Debug, Default)]
@@ -42,6 +46,8 @@ pub struct Given {
     pub store: Option<Secret>,
     /// What holds where no route matches.
     pub profile: Option<String>,
+    /// Where the secrets are that the file only names.
+    pub environment: Environment,
 }
 
 /// Everything that a gateway is told.
@@ -67,6 +73,8 @@ pub struct Config {
     pub routes: Vec<Rule>,
     /// What holds where no route matches.
     pub otherwise: Rule,
+    /// What providers tell by themselves.
+    pub webhooks: Vec<Webhook>,
     /// What is allowed and hardly meant.
     pub warnings: Vec<String>,
 }
@@ -174,7 +182,7 @@ impl Config {
     /// The same of a text; `path` is what errors call it, and relative paths in it are relative to its folder.
     pub fn parse(path: Option<&Path>, text: &str, given: &Given) -> Result<Self, ConfigError> {
         let file: File = toml::from_str(text).map_err(|error| ConfigError::of_toml(path, text, &error))?;
-        check::check(&file, given, &check::Source { path, text })
+        check::check(&file, given, &check::Source { path, text, environment: &given.environment })
     }
 
     /// The routes, for the layer.

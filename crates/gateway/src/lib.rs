@@ -13,8 +13,8 @@ pub mod reconcile;
 pub mod record;
 
 pub use config::{
-    Admin, Config, ConfigError, Given, HostHeader, Http, Limits, Listen, Rule, ScopeRule, Secret, Store,
-    Upstream,
+    Admin, Config, ConfigError, Environment, Given, HostHeader, Http, Limits, Listen, Rule, ScopeRule,
+    Secret, Store, Upstream,
 };
 pub use contract::contract;
 pub use gateway::{Gateway, Reloaded, StartError};

@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http::Uri;
-use oncegate_core::policy::Profile;
+use oncegate_core::policy::{ForwardKey, Profile};
 use oncegate_core::record::AfterRetention;
 use oncegate_engine::WorkerOptions;
 use toml::Spanned;
 
 use super::error::ConfigError;
 use super::file::{Anonymous, File, HostHeader, Http, ScopeFrom};
+use super::reconcile::{self, Environment};
 use super::rules::{self, Rule};
 use super::scope::{From, ScopeRule};
 use super::show::{shown, without_secrets};
@@ -30,6 +31,7 @@ const PROFILE: &str = "--profile (ONCEGATE_PROFILE)";
 pub(super) struct Source<'a> {
     pub(super) path: Option<&'a Path>,
     pub(super) text: &'a str,
+    pub(super) environment: &'a Environment,
 }
 
 impl Source<'_> {
@@ -61,6 +63,8 @@ pub(super) fn check(file: &File, given: &Given, source: &Source<'_>) -> Result<C
             .map_err(|error| source.error(&span, error.to_string()))?;
         routes.push(rule);
     }
+    let derives = |rule: &Rule| rule.policy.forward_key == ForwardKey::Derived;
+    let derives = derives(&otherwise) || routes.iter().any(derives);
     let mut config = Config {
         listen: listen(file, given, source)?,
         admin: admin(file, given, source)?,
@@ -72,6 +76,7 @@ pub(super) fn check(file: &File, given: &Given, source: &Source<'_>) -> Result<C
         drain: file.shutdown.drain.map_or(Duration::from_secs(30), |span| span.0),
         routes,
         otherwise,
+        webhooks: reconcile::webhooks(&file.webhook, derives, source)?,
         warnings: Vec::new(),
     };
     config.warnings = warnings(&config);
@@ -412,6 +417,9 @@ fn warnings(config: &Config) -> Vec<String> {
                 shown(policy.attempt_deadline),
                 shown(config.upstream.timeout)
             ));
+        }
+        if let Some(words) = rule.probe.as_deref().and_then(|probe| reconcile::warning(probe, policy)) {
+            warnings.push(format!("{}: {words}", rule.pattern));
         }
     }
     warnings

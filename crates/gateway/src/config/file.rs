@@ -1,5 +1,7 @@
 //! The file, as it is typed. Nothing is checked here beyond each value by itself.
 
+pub(super) mod reconcile;
+
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -30,6 +32,7 @@ pub(crate) struct File {
     pub(crate) shutdown: Shutdown,
     pub(crate) defaults: Rules,
     pub(crate) route: Vec<Spanned<Rules>>,
+    pub(crate) webhook: Vec<Spanned<reconcile::Webhook>>,
 }
 
 /// `[listen]`
@@ -227,6 +230,7 @@ pub(crate) struct Rules {
     pub(crate) retry_in_progress: Option<Span>,
     pub(crate) retry_unknown: Option<Span>,
     pub(crate) client_retry: Option<Span>,
+    pub(crate) probe: Option<Spanned<reconcile::Probe>>,
 }
 
 /// A profile, by its name.
