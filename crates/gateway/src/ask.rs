@@ -17,7 +17,7 @@ use oncegate_core::record::Record;
 use oncegate_engine::{Asking, Found, Patience};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::config::{Config, ConfigError, Http, Rule, Upstream};
+use crate::config::{Config, Http, Rule, Upstream};
 use crate::proxy::{Connector, Wire};
 use crate::reconcile::{About, Judgement, Probe, ProbeAnswer, Question, Target, judge};
 
@@ -30,7 +30,7 @@ pub(crate) struct Asker {
 /// What is known of one route's doubts.
 struct Route {
     policy: Policy,
-    probe: Option<Probe>,
+    probe: Option<Arc<Probe>>,
     patience: Patience,
     /// A webhook may tell of it: worth waiting for.
     is_told: bool,
@@ -107,7 +107,8 @@ impl Asker {
             Target::Elsewhere(uri) => {
                 let authority = uri.authority().cloned().ok_or("its URL has no host")?;
                 let is_tls = uri.scheme() == Some(&http::uri::Scheme::HTTPS);
-                let upstream = Upstream { authority, is_tls, base_path: String::new(), ..one(&self.upstream) };
+                let upstream =
+                    Upstream { authority, is_tls, base_path: String::new(), ..one(&self.upstream) };
                 Ok((upstream, path_of(uri)))
             }
         }
@@ -136,12 +137,23 @@ fn routes(config: &Config) -> HashMap<String, Route> {
     let one = |rule: &Rule| Route {
         policy: rule.policy.clone(),
         probe: rule.probe.clone(),
-        patience: rule.patience,
+        patience: patience(rule),
         is_told,
     };
-    let mut routes: HashMap<_, _> = config.routes.iter().map(|rule| (rule.pattern.clone(), one(rule))).collect();
+    let mut routes: HashMap<_, _> =
+        config.routes.iter().map(|rule| (rule.pattern.clone(), one(rule))).collect();
     routes.insert(OTHERWISE.to_owned(), one(&config.otherwise));
     routes
+}
+
+fn patience(rule: &Rule) -> Patience {
+    let asked = rule.policy.reconcile;
+    Patience {
+        timeout: rule.probe.as_ref().map_or_else(|| Patience::default().timeout, |probe| probe.timeout),
+        backoff: asked.backoff_first,
+        backoff_max: asked.backoff_max,
+        park_after: asked.park_after,
+    }
 }
 
 fn path_of(uri: &Uri) -> String {

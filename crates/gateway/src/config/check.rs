@@ -17,7 +17,7 @@ use super::reconcile::{self, Environment};
 use super::rules::{self, Rule};
 use super::scope::{From, ScopeRule};
 use super::show::{shown, without_secrets};
-use super::word::{Count, Secret, Size};
+use super::word::{Count, Secret, Size, Span};
 use super::{Admin, Config, Given, Limits, Listen, Store, Upstream, Workers};
 
 /// Where a value comes from that is not in the file.
@@ -189,7 +189,7 @@ fn upstream(file: &File, given: &Given, source: &Source<'_>) -> Result<Upstream,
             "a query in the upstream's URL would be put into every request; drop it".to_owned(),
         ));
     }
-    let span_of = |span: &Option<Spanned<super::word::Span>>, default: Duration| match span {
+    let span_of = |span: &Option<Spanned<Span>>, default: Duration| match span {
         Some(span) if span.get_ref().0.is_zero() => {
             Err(source.error(&span.span(), "must be longer than nothing"))
         }
@@ -307,7 +307,9 @@ fn workers(file: &File, source: &Source<'_>) -> Result<Workers, ConfigError> {
     let typed = &file.workers;
     let default = WorkerOptions::default();
     if let Some(node) = typed.node.as_ref().filter(|node| node.get_ref().trim().is_empty()) {
-        return Err(source.error(&node.span(), "expected a name; leave it out for host and process".to_owned()));
+        return Err(
+            source.error(&node.span(), "expected a name; leave it out for host and process".to_owned())
+        );
     }
     Ok(Workers {
         node: typed.node.as_ref().map(|node| node.get_ref().clone()),

@@ -40,7 +40,12 @@ pub(super) async fn answer(
     }
     let limit = usize::try_from(webhook.body_bytes_max).unwrap_or(usize::MAX);
     let Ok(body) = Limited::new(body, limit).collect().await else {
-        return told(webhook, "too_large", StatusCode::PAYLOAD_TOO_LARGE, "the event is too large, or was cut off");
+        return told(
+            webhook,
+            "too_large",
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "the event is too large, or was cut off",
+        );
     };
     let body = body.to_bytes();
     let now = engine.now().at;
@@ -96,7 +101,8 @@ async fn find(engine: &Engine<AnyStore>, name: RecordName) -> Result<Option<Reco
         RecordName::Id(id) => Ok(Some(id)),
         RecordName::Address(address) => Ok(Some(RecordId::of(&address))),
         RecordName::Reference(reference) => {
-            let filter = Filter { reference: Some(reference.into()), ..Filter::default() };
+            // TODO reference
+            let filter = Filter { key: Some(reference.into()), ..Filter::default() };
             let page = engine.store().browse(&filter, None, 1).await?;
             Ok(page.records.first().map(|row| row.id))
         }
