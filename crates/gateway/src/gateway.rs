@@ -111,6 +111,7 @@ impl Gateway {
             ("upstream", was.upstream != config.upstream),
             ("store", was.store != config.store),
             ("limits", was.limits != config.limits),
+            ("webhook", was.webhooks != config.webhooks),
         ];
         let needs_restart = differences.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name);
         let reloaded = Reloaded { routes: config.routes.len(), needs_restart: needs_restart.collect() };
