@@ -96,7 +96,7 @@ const LETTERS: usize = 26;
 const LIFE_LETTERS: usize = 10;
 const ID_PREFIX: &str = "op_";
 
-/// The record's id and the beginning of the life's name: 36 letters and digits, which every provider that dedupes takes.
+/// The record's id and the beginning of the life's name: 36 letters and digits, as long as a UUID, because providers limit what they take.
 pub(crate) fn derived_key(record: RecordId, life: Token) -> String {
     let id = record.to_string();
     format!("{}{}", id.trim_start_matches(ID_PREFIX), &life_name(life)[..LIFE_LETTERS])

@@ -169,6 +169,17 @@ answer = { status = 200, body = "found" }"#,
     assert_eq!(content_type, r#"200 content-type: application/json; charset=utf-8 {"c":[0]} (-)"#);
 }
 
+/// A login page with status 200 must not pass for "there is none" because a later condition looks at the status alone.
+#[test]
+fn what_cannot_be_asked_is_not_known_whatever_stands_below() {
+    let greedy = probe(
+        "keys_are_never_reused = true\nhappened = [{ pointer = \"/id\", exists = true }]\ndid_not_happen = [200]\nanswer = { status = 200 }",
+    );
+    assert_eq!(told(&greedy, 200, "{}", &about()), "did not happen");
+    assert_eq!(told(&greedy, 200, "<html>", &about()), "not known: not_json");
+    assert_eq!(told(&greedy, 200, r#"{"id":null,"id":1}"#, &about()), "not known: not_json");
+}
+
 /// Attack 7: the effect of an earlier life must not settle a later one.
 #[test]
 fn what_was_made_before_the_life_began_is_of_an_earlier_one() {

@@ -1,6 +1,6 @@
 //! Probes and webhooks as an operator writes them: what is asked, what an answer means, what an event says.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod judge;
 mod read;
