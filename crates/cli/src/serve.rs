@@ -4,8 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use oncegate_gateway::{Config, Environment, Gateway, Given, Secret};
+use oncegate_gateway::{Config, Environment, Gateway, Given, Secret, install_recorder};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::filter::Targets;
@@ -98,7 +97,7 @@ async fn serve(args: &Args, config: Config) -> ExitCode {
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    let mut gateway = match Gateway::start(config.clone(), recorder()).await {
+    let mut gateway = match Gateway::start(config.clone(), install_recorder()).await {
         Ok(gateway) => gateway,
         Err(error) => return failed(&error.to_string()),
     };
@@ -172,21 +171,6 @@ fn reload(gateway: &mut Gateway, args: &Args) {
         }
         Err(error) => tracing::error!("the file was not taken over, and everything stays as it was: {error}"),
     }
-}
-
-/// Histograms with these bounds, in seconds: from a replay to a slow upstream.
-const SECONDS: [f64; 14] =
-    [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0];
-const SIZES: [f64; 8] = [1.0, 2.0, 4.0, 8.0, 16.0, 64.0, 256.0, 512.0];
-
-pub(crate) fn recorder() -> Option<PrometheusHandle> {
-    let built = PrometheusBuilder::new()
-        .set_buckets_for_metric(Matcher::Suffix("seconds".to_owned()), &SECONDS)
-        .and_then(|builder| builder.set_buckets_for_metric(Matcher::Suffix("size".to_owned()), &SIZES));
-    let recorder = built.map(PrometheusBuilder::build_recorder).ok()?;
-    let handle = recorder.handle();
-    metrics::set_global_recorder(recorder).ok()?;
-    Some(handle)
 }
 
 fn failed(words: &str) -> ExitCode {

@@ -22,7 +22,7 @@ use crate::breaker::Breaker;
 use crate::cache::Cache;
 use crate::clock::NodeClock;
 use crate::herald::Herald;
-use crate::meters::Duplicates;
+use crate::meters::{self, Duplicates};
 use crate::options::Options;
 use crate::wait::Waiters;
 use crate::writer::Writer;
@@ -61,6 +61,7 @@ pub(crate) struct Inner<S> {
 impl<S: Store> Engine<S> {
     /// Starts an engine over `store`, on the tokio runtime that this is called in.
     pub async fn start(store: S, options: Options) -> Result<Self, StartError> {
+        meters::begin_at_zero();
         let store = Arc::new(store);
         let clock = match &options.clock {
             Some(clock) => clock.clone(),

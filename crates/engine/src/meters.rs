@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use metrics::{Counter, Histogram, Label, counter, histogram};
+use std::time::Duration;
+
+use metrics::{Counter, Histogram, Label, counter, gauge, histogram};
 use oncegate_core::decide::{Event, Next, Notice, Step};
 use oncegate_core::record::{Record, StateKind};
 
@@ -43,6 +45,8 @@ pub mod names {
     pub const SETTLE_SECONDS: &str = "api.idempotency.settle.duration.seconds";
     /// Seconds of the operation itself.
     pub const EXECUTE_SECONDS: &str = "api.idempotency.execute.duration.seconds";
+    /// Seconds after which an attempt on a route must be over: a gauge, beside the seconds that attempts take.
+    pub const ATTEMPT_DEADLINE: &str = "oncegate.attempt.deadline.seconds";
     /// Writes in one commit.
     pub const BATCH_SIZE: &str = "api.idempotency.store.batch.size";
     /// Passes of a worker, by `worker`.
@@ -67,6 +71,33 @@ pub mod names {
     pub const DUPLICATES: &str = "api.idempotency.duplicates.count";
 }
 
+/// Those without a route, whose first step must be seen as one: what watches them would take a counter that appears at 1 for
+/// one that has always been there.
+const FROM_THE_START: [&str; 9] = [
+    names::STORE_ERROR,
+    names::ZOMBIE_KEY,
+    names::TTL_PRUNED,
+    names::RECONCILE_SCHEDULED,
+    names::RECONCILE_RESOLVED,
+    names::RECONCILE_FAILED,
+    names::ALARM,
+    names::APART_KEPT,
+    names::APART_EXPIRED,
+];
+
+/// Shows the counters of an engine at zero, before anything has happened.
+pub(crate) fn begin_at_zero() {
+    for name in FROM_THE_START {
+        counter!(name).increment(0);
+    }
+}
+
+/// The same for a worker that is about to be started.
+pub(crate) fn begin_worker_at_zero(worker: &'static str) {
+    counter!(names::WORKER_PASS, "worker" => worker).increment(0);
+    counter!(names::WORKER_ERROR, "worker" => worker).increment(0);
+}
+
 /// The meters of one route. Made when it is first used, so install a recorder before that.
 #[derive(Clone)]
 pub(crate) struct RouteMeters {
@@ -83,9 +114,11 @@ pub(crate) struct RouteMeters {
 }
 
 impl RouteMeters {
-    pub(crate) fn new(profile: &str, operation: &str) -> Self {
+    pub(crate) fn new(profile: &str, operation: &str, attempt_deadline: Duration) -> Self {
         let labels =
             vec![Label::new("profile", profile.to_owned()), Label::new("route", operation.to_owned())];
+        // It is the policy's, so it changes only with the route.
+        gauge!(names::ATTEMPT_DEADLINE, labels.clone()).set(attempt_deadline.as_secs_f64());
         Self {
             created: counter!(names::CREATED, labels.clone()),
             replay: counter!(names::REPLAY, labels.clone()),
@@ -112,6 +145,9 @@ pub(crate) fn observe(event: &Event, before: Option<&Record>, step: &Step) {
         }
         if notice.is_alarm() {
             counter!(names::ALARM).increment(1);
+            // A counter does not say which record it was, and somebody must look at that one.
+            let record = about(before, step).map(|record| tracing::field::display(record.id));
+            tracing::error!(record, ?notice, "alarm: accounts of an attempt contradict each other");
         }
     }
     let was = before.map(|record| record.state.kind());
@@ -127,6 +163,13 @@ pub(crate) fn observe(event: &Event, before: Option<&Record>, step: &Step) {
             (_, StateKind::Unknown) => counter!(names::RECONCILE_SCHEDULED).increment(1),
             _ => {}
         },
+    }
+}
+
+fn about<'r>(before: Option<&'r Record>, step: &'r Step) -> Option<&'r Record> {
+    match &step.next {
+        Next::Put(next) => Some(next),
+        Next::Keep | Next::Remove { .. } => before,
     }
 }
 

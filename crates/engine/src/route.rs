@@ -94,7 +94,10 @@ impl Route {
     }
 
     pub(crate) fn meters(&self) -> &RouteMeters {
-        self.0.meters.get_or_init(|| RouteMeters::new(&self.0.name, self.0.operation.as_str()))
+        let inner = &self.0;
+        inner.meters.get_or_init(|| {
+            RouteMeters::new(&inner.name, inner.operation.as_str(), inner.policy.attempt_deadline)
+        })
     }
 }
 

@@ -24,7 +24,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::engine::Engine;
-use crate::meters::names;
+use crate::meters::{self, names};
 use crate::probe::Probe;
 
 pub use apart::{Heard, Life, Message, Says};
@@ -151,6 +151,7 @@ impl<S: Store> Engine<S> {
         let (counts, passes) = watch::channel([0; Worker::ALL.len()]);
         let options = Arc::new(options.clone());
         let tasks = Worker::ALL.map(|worker| {
+            meters::begin_worker_at_zero(worker.name());
             let work = Work {
                 engine: self.clone(),
                 options: Arc::clone(&options),

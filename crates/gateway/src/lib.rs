@@ -11,6 +11,7 @@ mod proxy;
 mod public;
 pub mod reconcile;
 pub mod record;
+mod recorder;
 
 pub use config::{
     Admin, Config, ConfigError, Environment, Given, HostHeader, Http, Limits, Listen, Rule, ScopeRule,
@@ -19,3 +20,4 @@ pub use config::{
 pub use contract::contract;
 pub use gateway::{Gateway, Reloaded, StartError};
 pub use openapi::{Described, OpenApiError, openapi};
+pub use recorder::{install_recorder, recorder};

@@ -153,7 +153,7 @@ impl Port {
 
 /// Whether a log says that a server did not start because somebody else has its port.
 pub(crate) fn is_about_the_port(log: &str) -> bool {
-    log.contains("Address already in use")
+    log.to_ascii_lowercase().contains("address already in use")
 }
 
 /// `host:port` of a URL.

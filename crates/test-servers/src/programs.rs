@@ -12,6 +12,7 @@ pub fn missing_packages() -> Vec<&'static str> {
         ("pgbouncer", find("pgbouncer")),
         ("redis-server", find("redis-server")),
         ("redis-tools", find("redis-cli")),
+        ("prometheus", find("prometheus").and(find("promtool"))),
         ("faketime", find("faketime")),
         ("nodejs", find("node")),
         ("python3", find("python3")),

@@ -105,7 +105,8 @@ async fn play(part: Part) -> Result<(), Error> {
             let store = format!("sqlite://{}", file.display());
             let given = Given { store: Some(oncegate_gateway::Secret::new(store)), ..Given::default() };
             let gateway =
-                Gateway::start(Config::parse(None, &text, &given)?, crate::serve::recorder()).await?;
+                Gateway::start(Config::parse(None, &text, &given)?, oncegate_gateway::install_recorder())
+                    .await?;
             println!("{} {}", gateway.address(), gateway.admin_address());
             std::future::pending::<()>().await;
         }

@@ -1,0 +1,55 @@
+//! Alerts about clients, through a whole gateway and its own `/metrics`.
+
+use oncegate_gateway::{Config, Gateway, Given, Secret};
+
+use crate::client::Call;
+use crate::upstream::Upstream;
+use crate::watched::{Counting, Watched};
+
+async fn gateway(counting: &Counting, upstream: &Upstream) -> Gateway {
+    let given = Given {
+        upstream: Some(format!("http://{}", upstream.addr)),
+        listen: Some("127.0.0.1:0".to_owned()),
+        admin: Some("127.0.0.1:0".to_owned()),
+        store: Some(Secret::new("memory:")),
+        ..Given::default()
+    };
+    let config = Config::parse(None, "", &given).unwrap_or_else(|error| panic!("{error}"));
+    Gateway::start(config, Some(counting.handle())).await.unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A client sends every payment under the same key.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_uses_one_key_for_everything() {
+    let counting = Counting::start().await;
+    let upstream = Upstream::numbered().await;
+    let gateway = gateway(&counting, &upstream).await;
+    Call::pay("the-only-key").send(gateway.address()).await.expect_first(200, "run 1");
+    let mut amounts = 1..;
+    Watched::scraping(gateway.admin_address())
+        .until_firing("OncegateKeyMisuse", async || {
+            let other = format!("{{\"amount\":{}}}", 1_000 + amounts.next().unwrap());
+            let call = Call::post("/payments").key("the-only-key").json(&other);
+            assert_eq!(call.send(gateway.address()).await.status, 422);
+        })
+        .await;
+    assert_eq!(upstream.runs(), 1);
+}
+
+/// A client does not understand the answer, and asks without pause.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_repeats_itself_without_pause() {
+    let counting = Counting::start().await;
+    let upstream = Upstream::numbered().await;
+    let gateway = gateway(&counting, &upstream).await;
+    let call = Call::pay("the-same-payment");
+    call.send(gateway.address()).await.expect_first(200, "run 1");
+    Watched::scraping(gateway.admin_address())
+        .until_firing("OncegateDuplicatesSpike", async || {
+            for _ in 0..4 {
+                call.send(gateway.address()).await.expect_replay(200, "run 1");
+            }
+        })
+        .await;
+    assert_eq!(upstream.runs(), 1);
+}

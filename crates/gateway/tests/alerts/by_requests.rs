@@ -1,0 +1,109 @@
+//! Alerts about what requests and the store do.
+
+use std::time::Duration;
+
+use oncegate_engine::{Options, Worker, WorkerOptions};
+use oncegate_store::faulty::Fault;
+
+use crate::watched::{Counting, Watched};
+use crate::world::{
+    HOUR, Hand, complete, did_not_happen, done, held, id, ietf, impatient, request, route, shaky, shaky_on,
+    start, sweep,
+};
+
+/// Nobody listens at the only target.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_scraped() {
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    Watched::scraping(closed).until_firing("OncegateNotScraped", async || ()).await;
+}
+
+/// Every commit fails, and requests are refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn commits_fail() {
+    let counting = Counting::start().await;
+    let store = shaky();
+    let engine = start(store.clone(), impatient()).await;
+    let route = ietf();
+    let mut keys = 0..;
+    counting
+        .watched()
+        .await
+        .until_firing("OncegateStoreErrors", async || {
+            store.queue(Fault::BeforeWrite);
+            let key = format!("k-{}", keys.next().unwrap());
+            assert!(engine.arrive(&route, request(&route, &key)).await.is_err());
+        })
+        .await;
+}
+
+/// A retry and the late holder have both had their effect. It is the engine's first act, before anybody scrapes.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operation_takes_effect_twice() {
+    let counting = Counting::start().await;
+    let hand = Hand::new();
+    let engine = start(shaky_on(&hand), Options::default()).await;
+    let route = ietf();
+    let late = held(&engine, &route, "k").await;
+    hand.turn(HOUR);
+    let _ = sweep(&engine, id(&route, "k")).await;
+    let _ = did_not_happen(&engine, id(&route, "k")).await;
+    done(held(&engine, &route, "k").await, complete("the retry's")).await;
+    drop(late.settle(complete("the late one's")).await);
+    counting.watched().await.until_firing("OncegateAlarm", async || ()).await;
+}
+
+/// Holders vanish, and their leases are swept, again and again.
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_keep_lapsing() {
+    let counting = Counting::start().await;
+    let hand = Hand::new();
+    let engine = start(shaky_on(&hand), Options::default()).await;
+    let route = ietf();
+    let mut keys = 0..;
+    counting
+        .watched()
+        .await
+        .until_firing("OncegateZombiesRising", async || {
+            let vanished = held(&engine, &route, &format!("k-{}", keys.next().unwrap())).await;
+            hand.turn(HOUR);
+            let swept =
+                engine.work(Worker::Sweeper, &WorkerOptions::default(), &oncegate_engine::NoProbe).await;
+            assert_eq!(swept.unwrap().changed, 1);
+            drop(vanished);
+        })
+        .await;
+}
+
+/// Half of the time until the deadline is used up by every attempt.
+#[tokio::test(flavor = "multi_thread")]
+async fn attempts_take_half_of_their_deadline() {
+    let counting = Counting::start().await;
+    let engine = start(shaky(), Options::default()).await;
+    let deadline = Duration::from_millis(500);
+    let route = route(|policy| (policy.attempt_deadline, policy.lease) = (deadline, deadline));
+    let mut keys = 0..;
+    counting
+        .watched()
+        .await
+        .until_firing("OncegateDeadlineTooShort", async || {
+            let mut held = held(&engine, &route, &format!("k-{}", keys.next().unwrap())).await;
+            held.begin().unwrap();
+            // What the operation takes.
+            tokio::time::sleep(deadline / 2).await;
+            drop(held.settle(complete("slow")).await);
+        })
+        .await;
+}
+
+/// A counter that appears at 1 has always been there to who watches it, so they are there before anything has happened.
+#[tokio::test(flavor = "multi_thread")]
+async fn counters_without_labels_begin_at_zero() {
+    let counting = Counting::start().await;
+    let _engine = start(shaky(), Options::default()).await;
+    let text = counting.handle().render();
+    for name in ["alarm", "store_error", "zombie_key", "reconcile_failed"] {
+        let line = format!("api_idempotency_{name}_count 0");
+        assert!(text.lines().any(|told| told == line), "{line} is not in:\n{text}");
+    }
+}

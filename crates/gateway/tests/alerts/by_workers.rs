@@ -1,0 +1,143 @@
+//! Alerts about what goes on without any request.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use oncegate_core::record::Record;
+use oncegate_engine::{
+    Asking, Found, Life, Message, NoProbe, Options, Patience, Probe, Says, Worker, WorkerOptions,
+};
+
+use crate::watched::Counting;
+use crate::world::{
+    HOUR, Hand, answer, completed, done, doubt, held, id, ietf, route, shaky, shaky_on, start,
+};
+
+/// All of them several times a scrape, by a clock that runs as fast as the rules.
+pub(crate) fn quick() -> WorkerOptions {
+    let often = Duration::from_millis(50);
+    WorkerOptions {
+        sweep_every: often,
+        reap_every: often,
+        reconcile_every: often,
+        apart_every: often,
+        watch_every: often,
+        reap_grace: Duration::ZERO,
+        ..WorkerOptions::default()
+    }
+}
+
+/// A provider that can never say.
+struct Clueless;
+
+impl Probe for Clueless {
+    fn ask<'a>(&'a self, _: &'a Record) -> Asking<'a> {
+        Box::pin(std::future::ready(Found::NotKnown("it is down".into())))
+    }
+
+    fn patience(&self, _: &Record) -> Patience {
+        Patience { park_after: u32::MAX, ..Patience::default() }
+    }
+}
+
+fn clueless() -> Arc<dyn Probe> {
+    Arc::new(Clueless)
+}
+
+/// A provider is down for longer than anybody should wait.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_doubt_grows_old() {
+    let counting = Counting::start().await;
+    let hand = Hand::new();
+    let engine = start(shaky_on(&hand), Options::default()).await;
+    let route = ietf();
+    done(held(&engine, &route, "k").await, doubt()).await;
+    hand.turn(Duration::from_mins(20));
+    let _workers = engine.start_workers(&quick(), &clueless());
+    counting.watched().await.until_firing("OncegateUnknownOld", async || ()).await;
+}
+
+/// There is nobody to ask about a doubt, and it is put before a person.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_doubt_is_parked() {
+    let counting = Counting::start().await;
+    let hand = Hand::new();
+    let engine = start(shaky_on(&hand), Options::default()).await;
+    let route = ietf();
+    done(held(&engine, &route, "k").await, doubt()).await;
+    hand.turn(Duration::from_mins(1));
+    let nobody: Arc<dyn Probe> = Arc::new(NoProbe);
+    let _workers = engine.start_workers(&quick(), &nobody);
+    counting.watched().await.until_firing("OncegateDeadLetters", async || ()).await;
+}
+
+/// The store answers no scan, and the workers go on trying.
+#[tokio::test(flavor = "multi_thread")]
+async fn passes_keep_failing() {
+    let counting = Counting::start().await;
+    let store = shaky();
+    let engine = start(store.clone(), Options::default()).await;
+    store.fail_reads(usize::MAX);
+    let _workers = engine.start_workers(&quick(), &clueless());
+    counting.watched().await.until_firing("OncegateWorkerErrors", async || ()).await;
+}
+
+/// The workers ran, and do so no more.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_workers_have_ended() {
+    let counting = Counting::start().await;
+    let engine = start(shaky(), Options::default()).await;
+    let workers = engine.start_workers(&quick(), &clueless());
+    let mut watched = counting.watched().await;
+    watched.until_found("rate(oncegate_worker_pass_count[2s])%3E0").await;
+    drop(workers);
+    watched.until_firing("OncegateWorkerStopped", async || ()).await;
+}
+
+/// An engine without workers.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_starts_the_workers() {
+    let counting = Counting::start().await;
+    let engine = start(shaky(), Options::default()).await;
+    completed(&engine, &ietf(), "k", "paid").await;
+    counting.watched().await.until_firing("OncegateWorkersMissing", async || ()).await;
+}
+
+/// The reaper comes by so seldom that rows outlive their retention by two hours.
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_outlive_their_retention() {
+    let counting = Counting::start().await;
+    let hand = Hand::new();
+    let engine = start(shaky_on(&hand), Options::default()).await;
+    let route = route(|policy| policy.retention = HOUR);
+    let mut keys = 0..;
+    counting
+        .watched()
+        .await
+        .until_firing("OncegateReaperLag", async || {
+            completed(&engine, &route, &format!("k-{}", keys.next().unwrap()), "paid").await;
+            hand.turn(3 * HOUR);
+            assert_eq!(engine.work(Worker::Reaper, &quick(), &Clueless).await.unwrap().changed, 1);
+        })
+        .await;
+}
+
+/// A provider tells of a charge under a key that never comes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_is_never_claimed() {
+    let counting = Counting::start().await;
+    let hand = Hand::new();
+    let engine = start(shaky_on(&hand), Options::default()).await;
+    let message = Message {
+        name: "evt_1".into(),
+        id: id(&ietf(), "never-seen"),
+        life: Life::Any,
+        source: "webhook".into(),
+        reference: None,
+        says: Says::Happened(Arc::new(answer("charged"))),
+    };
+    let _ = engine.hear(&message, HOUR).await.unwrap();
+    hand.turn(2 * HOUR);
+    let _ = engine.work(Worker::Apart, &quick(), &Clueless).await.unwrap();
+    counting.watched().await.until_firing("OncegateUnclaimedMessages", async || ()).await;
+}

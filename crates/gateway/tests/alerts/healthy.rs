@@ -1,0 +1,82 @@
+//! While all is well nothing fires; and whatever the rules and the dashboard ask for is there to be scraped.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use oncegate_core::record::Record;
+use oncegate_engine::{Asking, Engine, Found, Options, Probe, Route};
+
+use crate::by_workers::quick;
+use crate::hurried::hurried;
+use crate::pages;
+use crate::watched::Counting;
+use crate::world::{
+    Shaky, answer, completed, done, doubt, held, ietf, replayed, request, request_of, route, shaky, start,
+};
+
+/// A provider that knows.
+struct Knowing;
+
+impl Probe for Knowing {
+    fn ask<'a>(&'a self, _: &'a Record) -> Asking<'a> {
+        let answer = Arc::new(answer("it was charged"));
+        Box::pin(std::future::ready(Found::Happened { answer, reference: None }))
+    }
+}
+
+/// What happens to healthy services: a crash whose leases are swept together, a client that uses a key twice, a request that meets
+/// another.
+async fn some_trouble(engine: &Engine<Shaky>) {
+    let crashing = route(|policy| policy.lease = Duration::from_millis(10));
+    for n in 0..20 {
+        // Forgotten, as by a process that is gone: dropped, it would settle its doubt.
+        std::mem::forget(held(engine, &crashing, &format!("crash-{n}")).await);
+    }
+    let route = ietf();
+    let holder = held(engine, &route, "busy").await;
+    drop(engine.arrive(&route, request(&route, "busy")).await);
+    drop(engine.arrive(&route, request_of(&route, "acme", "busy", "other")).await);
+    done(holder, doubt()).await;
+}
+
+/// New keys, one of which is sent again; and rows whose retention ends soon.
+async fn some_traffic(engine: &Engine<Shaky>, route: &Route, round: usize) {
+    let brief = crate::world::route(|policy| policy.retention = Duration::from_millis(100));
+    completed(engine, &brief, &format!("brief-{round}"), "paid").await;
+    for n in 0..5 {
+        completed(engine, route, &format!("k-{round}-{n}"), "paid").await;
+    }
+    if round.is_multiple_of(8) {
+        replayed(engine, route, &format!("k-{round}-0")).await;
+    }
+}
+
+/// The longest that any rule looks back, and the longest that a condition must hold; and then some.
+const LONG_ENOUGH: Duration = hurried(Duration::from_mins(15 + 20 + 5));
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_fires_and_everything_asked_for_is_scraped() {
+    let counting = Counting::start().await;
+    let engine = start(shaky(), Options::default()).await;
+    let route = ietf();
+    let probe: Arc<dyn Probe> = Arc::new(Knowing);
+    let _workers = engine.start_workers(&quick(), &probe);
+    let mut watched = counting.watched().await;
+    watched.until_scraped().await;
+    some_trouble(&engine).await;
+    let mut rounds = 0..;
+    watched
+        .stays_silent(LONG_ENOUGH, async || some_traffic(&engine, &route, rounds.next().unwrap()).await)
+        .await;
+    watched.until_found("api_idempotency_zombie_key_count%3E=20").await;
+    watched.until_found("api_idempotency_reconcile_resolved_count%3E0").await;
+
+    let scraped = watched.scraped();
+    let asked_for = pages::metrics_in(&crate::hurried::shipped());
+    assert!(!asked_for.is_empty());
+    for name in asked_for {
+        // Tenants get a name of their own when they are busy; until then they are `other`.
+        assert!(scraped.contains(&name), "{name} is asked for, and only these are scraped: {scraped:#?}");
+    }
+    pages::each_says_what_to_do(&watched.rules());
+}
