@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncegate_core::decide::{Arrival, Event, Misuse, Next, decide};
+use oncegate_core::audit::{Act, Entry};
+use oncegate_core::decide::{Arrival, Event, Misuse, Next, Notice, decide};
 use oncegate_core::fingerprint::Fingerprint;
 use oncegate_core::identity::{Fence, RecordId, Token, Version};
 use oncegate_core::key::Key;
@@ -214,6 +215,26 @@ pub fn every_shape() -> Vec<Record> {
     waiting.last_run_at = None;
     rows.push(waiting);
     rows
+}
+
+/// What is told of `row`, with something in every field.
+#[must_use]
+pub fn entry(row: &Record, at: Timestamp, act: Act) -> Entry {
+    Entry {
+        id: row.id,
+        at,
+        node: "node-1".into(),
+        act,
+        life: row.life,
+        from: Some(StateKind::InProgress),
+        to: Some(row.state.kind()),
+        version: row.version,
+        fence: row.fence,
+        attempt: 3,
+        source: Some("webhook stripe \u{1F4B6}".into()),
+        reason: Some(Reason::new("timeout", "no answer: in 60 s\nand more")),
+        notices: vec![Notice::Zombie, Notice::Parked],
+    }
 }
 
 /// The id of `key` in the usual scope.

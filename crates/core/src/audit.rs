@@ -107,6 +107,13 @@ impl Act {
         Self::GivenUp,
     ];
 
+    /// The place in [`Act::ALL`], as it is stored.
+    #[must_use]
+    pub fn number(self) -> u8 {
+        let place = Self::ALL.iter().position(|one| *one == self);
+        place.and_then(|place| u8::try_from(place).ok()).unwrap_or(u8::MAX)
+    }
+
     /// The name, for programs.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -225,7 +232,7 @@ impl Entry {
         let mut out = Encoder::new();
         out.u8(SCHEMA);
         out.text(&self.node);
-        out.u8(Act::ALL.iter().position(|one| *one == self.act).map_or(u8::MAX, place));
+        out.u8(self.act.number());
         out.bytes(self.life.as_bytes());
         out.u8(state(self.from));
         out.u8(state(self.to));

@@ -19,8 +19,8 @@ use oncegate_store::clock::Clock;
 use oncegate_store::shared_cache::Realm;
 use oncegate_store::signals::Signals;
 use oncegate_store::{
-    Apart, Capability, Counts, Cursor, Due, Durability, Effect, Filter, Kind, Outcome, Page, Result, Scan,
-    Sharing, Store, StoreError, Write, Writing,
+    Apart, Capability, Counts, Cursor, Due, Durability, Effect, Filter, Outcome, Page, Result, Scan, Sharing,
+    Store, Write, Writing,
 };
 
 mod browse;
@@ -35,6 +35,7 @@ mod statements;
 #[cfg(test)]
 mod tests;
 mod thread;
+mod trail;
 mod writer;
 
 use error::store_error;
@@ -156,33 +157,35 @@ impl Store for SqliteStore {
     }
 
     async fn tell(&self, entries: &[Entry]) -> Result<()> {
-        let _ = (entries);
-        Err(StoreError::new(Kind::Other, Effect::None, "tell").because("not yet"))
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let tell = |connection: &_| entries.iter().try_for_each(|entry| trail::tell(connection, entry));
+        self.writer.run("tell", tell)
     }
 
     async fn story(&self, id: RecordId, limit: usize) -> Result<Vec<Entry>> {
-        let _ = (id, limit);
-        Err(StoreError::new(Kind::Other, Effect::None, "story").because("not yet"))
+        self.pages.run("story", move |connection| trail::story(connection, id, limit)).await
     }
 
     async fn drop_entries(&self, before: Timestamp, limit: usize) -> Result<usize> {
-        let _ = (before, limit);
-        Err(StoreError::new(Kind::Other, Effect::None, "drop_entries").because("not yet"))
+        self.writer.run("drop_entries", |connection| trail::drop_entries(connection, before, limit))
     }
 
     async fn keep_apart(&self, apart: &Apart) -> Result<()> {
-        let _ = (apart);
-        Err(StoreError::new(Kind::Other, Effect::None, "keep_apart").because("not yet"))
+        self.writer.run("keep_apart", |connection| trail::keep_apart(connection, apart))
     }
 
     async fn apart(&self, after: Option<&Apart>, limit: usize) -> Result<Vec<Apart>> {
-        let _ = (after, limit);
-        Err(StoreError::new(Kind::Other, Effect::None, "apart").because("not yet"))
+        let after = after.cloned();
+        self.scans.run("apart", move |connection| trail::apart(connection, after.as_ref(), limit)).await
     }
 
     async fn drop_apart(&self, apart: &[Apart]) -> Result<()> {
-        let _ = (apart);
-        Err(StoreError::new(Kind::Other, Effect::None, "drop_apart").because("not yet"))
+        if apart.is_empty() {
+            return Ok(());
+        }
+        self.writer.run("drop_apart", |connection| trail::drop_apart(connection, apart))
     }
 
     async fn clock(&self) -> Result<Timestamp> {

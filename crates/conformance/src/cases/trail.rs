@@ -4,34 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncegate_core::audit::{Act, Entry};
-use oncegate_core::decide::Notice;
-use oncegate_core::record::{Reason, Record, StateKind};
+use oncegate_core::record::{Record, StateKind};
 use oncegate_core::time::Timestamp;
 use oncegate_store::{Apart, Durability, Outcome, Store};
+
+use crate::samples::entry;
 
 use super::{FAR_AHEAD, Harness, LONG_AGO, applied, insert, moved_to, one, remove, reserved, swap};
 
 fn second(n: u64) -> Timestamp {
     LONG_AGO.plus(Duration::from_secs(n))
-}
-
-/// An entry with something in every field.
-fn entry(row: &Record, at: Timestamp, act: Act) -> Entry {
-    Entry {
-        id: row.id,
-        at,
-        node: "node-1".into(),
-        act,
-        life: row.life,
-        from: Some(StateKind::InProgress),
-        to: Some(row.state.kind()),
-        version: row.version,
-        fence: row.fence,
-        attempt: 3,
-        source: Some("webhook stripe \u{1F4B6}".into()),
-        reason: Some(Reason::new("timeout", "no answer: in 60 s\nand more")),
-        notices: vec![Notice::Zombie, Notice::Parked],
-    }
 }
 
 fn bare(row: &Record, at: Timestamp, act: Act) -> Entry {

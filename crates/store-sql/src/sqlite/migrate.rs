@@ -8,7 +8,10 @@ use super::connection;
 use super::error::{Failure, store_error};
 
 /// The scripts, in order; a file's `user_version` says how many it has had.
-const MIGRATIONS: [&str; 1] = [include_str!("../../migrations/sqlite/0001_records.sql")];
+const MIGRATIONS: [&str; 2] = [
+    include_str!("../../migrations/sqlite/0001_records.sql"),
+    include_str!("../../migrations/sqlite/0002_trail.sql"),
+];
 
 /// Marks a file as ours: "Once" in ASCII.
 const APPLICATION_ID: i32 = 0x4F6E_6365;

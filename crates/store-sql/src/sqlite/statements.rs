@@ -14,6 +14,7 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, Rows, params};
 use super::error::Failure;
 use super::places::Places;
 use super::row::{self, COLUMNS, COMMON, FROZEN, IDENTITY, Part, decode};
+use super::trail;
 
 static INSERT: LazyLock<String> = LazyLock::new(|| insert_of(&COLUMNS));
 /// The usual reserve: what it leaves out is NULL.
@@ -140,6 +141,9 @@ impl<'c> Batch<'c> {
             }
         };
         if is_applied {
+            if let Some(entry) = &write.entry {
+                trail::tell(self.connection, entry)?;
+            }
             return Ok(Outcome::Applied);
         }
         Ok(match read_one(self.connection, id)? {

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use oncegate_conformance::samples::{FAR_AHEAD, LONG_AGO, answer, id, moved_to, reserved};
+use oncegate_conformance::samples::{FAR_AHEAD, LONG_AGO, answer, entry, id, moved_to, reserved};
+use oncegate_core::audit::Act;
 use oncegate_core::record::{Record, State, StateKind};
 use oncegate_store::drive::read_one;
 use oncegate_store::{Due, Filter, Kind};
@@ -67,6 +68,14 @@ fn every_statement_goes_through_an_index_whatever_the_table_holds() {
         assert!(plan(&connection, browse::COUNT_STATES).contains("USING COVERING INDEX record_by_due"));
         let parked = "SEARCH record USING COVERING INDEX record_by_due (state=? AND due_at=?)";
         assert_eq!(plan(&connection, browse::COUNT_PARKED), parked);
+        let story = "SEARCH entry USING INDEX entry_by_record (id=?)";
+        assert_eq!(plan(&connection, trail::STORY), story);
+        let oldest = plan(&connection, trail::DROP_ENTRIES);
+        assert!(oldest.contains("SEARCH entry USING COVERING INDEX entry_by_age (at<?)"), "{oldest}");
+        assert!(oldest.contains("SEARCH entry USING INTEGER PRIMARY KEY (rowid=?)"), "{oldest}");
+        let apart = plan(&connection, trail::APART_AFTER);
+        assert_eq!(apart, "SEARCH apart USING INDEX apart_by_age ((at,name)>(?,?))");
+        assert!(plan(&connection, trail::DROP_APART).contains("USING INDEX apart_by_name (name=?)"));
     };
     check();
     let rows: Vec<_> = (0..20_000).map(|n| reserved(&format!("key-{n}"), n, LONG_AGO)).collect();
@@ -117,6 +126,28 @@ fn a_newer_schema_is_refused_and_left_alone() {
     let (kind, words) = refusal(&place.file());
     assert_eq!(kind, Kind::Unreadable);
     assert!(words.contains("the file has schema 99") && words.contains("Run the newer release"), "{words}");
+}
+
+/// A file of the first release has rows, and no trail: it is brought up to date, and keeps its rows.
+#[test]
+fn a_file_of_an_older_schema_keeps_its_rows_and_gets_a_trail() {
+    let place = Place::new();
+    let row = reserved("a", 1, LONG_AGO);
+    block_on(place.open().apply(&[insert(&row)])).unwrap();
+    let older = Connection::open(place.file()).unwrap();
+    older.execute_batch("DROP TABLE entry; DROP TABLE apart; PRAGMA user_version = 1").unwrap();
+    drop(older);
+
+    let looker = SqliteOptions::new(place.file()).existing().open().unwrap_err();
+    assert!(looker.to_string().contains("Run `oncegate migrate` on it first"), "{looker}");
+
+    let store = place.open();
+    assert_eq!(block_on(read_one(&store, row.id)).unwrap(), Some(row.clone()));
+    let next = moved_to(&row, StateKind::Unknown, FAR_AHEAD);
+    let told = entry(&next, LONG_AGO, Act::Doubted);
+    let write = Write::swap(row.version, Arc::new(next)).telling(Some(told.clone()));
+    assert_eq!(block_on(store.apply(&[write])).unwrap(), [Outcome::Applied]);
+    assert_eq!(block_on(store.story(row.id, 10)).unwrap(), [told]);
 }
 
 /// A row that was damaged, or written by a newer release, is an error for whoever asks for it, and for nobody else: not for

@@ -41,11 +41,24 @@ impl Writer {
 
     /// Blocks until the batch is durable. A panic in an earlier batch left at most a transaction open, which is rolled back.
     pub(super) fn apply(&self, batch: &[Write], now: impl FnOnce() -> Timestamp) -> Result<Vec<Outcome>> {
+        self.write(|inner| commit(&inner.connection, &mut inner.places, batch, now()))
+    }
+
+    /// The same with what is not a batch: `job` is one transaction.
+    pub(super) fn run<T>(
+        &self,
+        operation: &'static str,
+        job: impl FnOnce(&Connection) -> std::result::Result<T, Failure>,
+    ) -> Result<T> {
+        self.write(|inner| transact(&inner.connection, operation, job))
+    }
+
+    fn write<T>(&self, job: impl FnOnce(&mut Inner) -> Result<T>) -> Result<T> {
         let inner = &mut *self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         self.file.check()?;
-        let outcomes = commit(&inner.connection, &mut inner.places, batch, now())?;
+        let done = job(inner)?;
         self.checkpointer.keep_short(&inner.connection);
-        Ok(outcomes)
+        Ok(done)
     }
 }
 
@@ -76,27 +89,36 @@ impl OpenedFile {
     }
 }
 
-/// One transaction. What fails before `COMMIT` is rolled back and was never written; what fails in it may have been: the
-/// log's frames can be whole on disk although the call that made them durable failed, and a restart would find them.
+/// A batch is one transaction.
 pub(super) fn commit(
     connection: &Connection,
     places: &mut Places,
     batch: &[Write],
     now: Timestamp,
 ) -> Result<Vec<Outcome>> {
-    let none = |failure: Failure| store_error(failure, "apply", Effect::None);
+    transact(connection, "apply", |connection| apply_in(connection, places, batch, now))
+}
+
+/// What fails before `COMMIT` is rolled back and was never written; what fails in it may have been: the log's frames can be
+/// whole on disk although the call that made them durable failed, and a restart would find them.
+fn transact<T>(
+    connection: &Connection,
+    operation: &'static str,
+    job: impl FnOnce(&Connection) -> std::result::Result<T, Failure>,
+) -> Result<T> {
+    let none = |failure: Failure| store_error(failure, operation, Effect::None);
     // A rollback that failed once is tried again, or no transaction could begin any more.
     roll_back(connection);
     run(connection, "BEGIN IMMEDIATE").map_err(none)?;
-    let outcomes = match apply_in(connection, places, batch, now) {
-        Ok(outcomes) => outcomes,
+    let done = match job(connection) {
+        Ok(done) => done,
         Err(failure) => {
             roll_back(connection);
             return Err(none(failure));
         }
     };
     match run(connection, "COMMIT") {
-        Ok(()) => Ok(outcomes),
+        Ok(()) => Ok(done),
         Err(failure) => {
             roll_back(connection);
             Err(store_error(failure, "commit", Effect::Unknown))
