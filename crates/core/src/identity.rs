@@ -32,6 +32,39 @@ impl Token {
     }
 }
 
+/// A life's name.
+const LIFE_NAME_LETTERS: usize = 26;
+/// So many letters of a life's name tell the lives of one record apart.
+const LIFE_MARK_LETTERS: usize = 10;
+
+impl Token {
+    /// What the life that this token began is called towards others: 26 letters and digits. The token itself is a lease's, which
+    /// nobody else is to have.
+    #[must_use]
+    pub fn life_name(&self) -> String {
+        let mut digest = Sha256::new();
+        digest.update(b"oncegate life 1");
+        digest.update(self.0);
+        let letters = digest.finalize();
+        letters.iter().take(LIFE_NAME_LETTERS).map(|byte| char::from(ALPHABET[usize::from(byte & 31)])).collect()
+    }
+
+    /// The beginning of that name, which a derived key carries.
+    #[must_use]
+    pub fn life_mark(&self) -> String {
+        let mut name = self.life_name();
+        name.truncate(LIFE_MARK_LETTERS);
+        name
+    }
+
+    /// Whether a text names this life: its whole name, or its mark.
+    #[must_use]
+    pub fn is_called(&self, text: &str) -> bool {
+        let name = self.life_name();
+        text == name || (text.len() == LIFE_MARK_LETTERS && name.starts_with(text))
+    }
+}
+
 impl fmt::Debug for Token {
     /// Half of the token: enough to tell two apart in a log, too little to act as its holder.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -8,6 +8,7 @@ mod listener;
 mod openapi;
 mod proxy;
 mod public;
+pub mod reconcile;
 pub mod record;
 
 pub use config::{

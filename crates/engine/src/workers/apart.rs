@@ -37,10 +37,12 @@ pub struct Message {
 }
 
 /// Which life of the key a message is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Life {
     /// This one.
     Named(Token),
+    /// The one of this name, or mark: see [`Token::life_name`].
+    Called(Box<str>),
     /// The one in which the effect was made, at this moment.
     MadeAt(Timestamp),
     /// Whichever there is: the operator declares that keys are never used again.
@@ -167,10 +169,11 @@ impl<S: Store> Engine<S> {
     }
 
     fn event(&self, message: &Message, row: &Record) -> Event {
-        let life = match message.life {
-            Life::Named(life) => life,
+        let life = match &message.life {
+            Life::Named(life) => *life,
+            Life::Called(name) if !row.life.is_called(name) => NO_LIFE,
             Life::MadeAt(moment) if moment.plus(CLOCKS_APART) < row.created_at => NO_LIFE,
-            Life::MadeAt(_) | Life::Any => row.life,
+            Life::Called(_) | Life::MadeAt(_) | Life::Any => row.life,
         };
         let finding = match &message.says {
             Says::Happened(answer) => Finding::Happened(Arc::clone(answer)),
@@ -198,7 +201,11 @@ fn encode(message: &Message) -> Vec<u8> {
     let mut out = Encoder::new();
     out.u8(SCHEMA);
     out.bytes(message.id.as_bytes());
-    match message.life {
+    match &message.life {
+        Life::Called(name) => {
+            out.u8(3);
+            out.text(name);
+        }
         Life::Named(life) => {
             out.u8(0);
             out.bytes(life.as_bytes());
@@ -235,6 +242,7 @@ fn decode(name: &str, bytes: &[u8]) -> Result<Message, Malformed> {
         0 => Life::Named(input.bytes()?.try_into().map(Token::from_bytes).map_err(|_| input.malformed())?),
         1 => Life::MadeAt(Timestamp::from_micros(input.i64()?)),
         2 => Life::Any,
+        3 => Life::Called(input.text()?.into()),
         _ => return Err(input.malformed()),
     };
     let source = input.text()?.into();
