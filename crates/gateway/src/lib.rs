@@ -6,10 +6,12 @@ mod contract;
 mod gateway;
 mod listener;
 mod openapi;
+pub mod operate;
 mod proxy;
 mod public;
 pub mod reconcile;
 pub mod record;
+pub mod story;
 
 pub use config::{
     Admin, Config, ConfigError, Given, HostHeader, Http, Limits, Listen, Rule, ScopeRule, Secret, Store,
