@@ -1,6 +1,8 @@
 //! Operators' acts over the admin interface: settling, asking again, forgetting; and the story that they become part of.
 
+use oncegate_engine::{Engine, NoProbe, Options, Worker, WorkerOptions};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::client::Call;
 use crate::gateway::{Stage, admin};
@@ -21,13 +23,28 @@ async fn stage(toml: &str) -> Stage {
     Stage::new(upstream.await, toml).await
 }
 
-/// With one record whose outcome is not known.
-async fn with_doubt() -> (Stage, Value) {
-    let stage = stage("").await;
+/// With one record whose outcome is not known, and which no machine asks about any more: only operators change it.
+pub(crate) async fn with_doubt() -> (Stage, Value, TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}", folder.path().join("oncegate.db").display());
+    let stage = stage(&format!("[store]\nurl = \"{url}\"")).await;
     stage.send(&Call::pay("doubted")).await.expect_problem(504, "outcome_unknown");
-    let record = stage.record("doubted").await.unwrap();
-    assert_eq!(record["state"], "unknown");
-    (stage, record)
+    let record = until_parked(&stage, &folder).await;
+    (stage, record, folder)
+}
+
+/// Another node of the store asks, and has nobody to ask.
+async fn until_parked(stage: &Stage, folder: &TempDir) -> Value {
+    let url = format!("sqlite://{}", folder.path().join("oncegate.db").display());
+    let store = oncegate::open_existing(&url).await.unwrap();
+    let node = Engine::start(store, Options::default()).await.unwrap();
+    loop {
+        let record = stage.record("doubted").await.unwrap();
+        if record["doubt"]["parked"] == true {
+            return record;
+        }
+        node.work(Worker::Reconciler, &WorkerOptions::default(), &NoProbe).await.unwrap();
+    }
 }
 
 fn call(id: &str, verb: &str, body: &Value) -> Call {
@@ -66,7 +83,7 @@ fn is_refused(reply: &Reply, status: u16, words: &[&str]) -> Value {
 
 #[tokio::test]
 async fn what_happened_is_answered_with_what_the_operator_gave() {
-    let (stage, record) = with_doubt().await;
+    let (stage, record, _folder) = with_doubt().await;
     stage.send(&Call::pay("doubted")).await.expect_problem(409, "outcome_unknown");
     let reply = act(&stage, &record, "resolve", happened()).await;
     assert_eq!(reply.status, 200, "{reply:?}");
@@ -81,18 +98,23 @@ async fn what_happened_is_answered_with_what_the_operator_gave() {
     assert_eq!(replay.header("content-type"), Some("application/json"));
     assert_eq!(stage.runs(), 1);
     let story = story(&stage, &record).await;
-    assert_eq!(story.len(), 2, "{story:#?}");
+    assert_eq!(story.len(), 3, "{story:#?}");
     assert!(story[0]["words"].as_str().unwrap().starts_with("attempt 1 ended in doubt: "), "{story:#?}");
-    assert_eq!(story[1]["words"], "operator ada: it happened; reason: \"seen in the ledger\"");
-    assert_eq!((&story[1]["from"], &story[1]["to"]), (&json!("unknown"), &json!("completed")));
-    assert_eq!(story[1]["source"], "operator ada");
-    assert_eq!(story[1]["reason"], json!({ "code": "operator", "detail": "seen in the ledger" }));
-    assert_eq!(story[1]["version"], done["record"]["version"]);
+    assert_eq!(
+        story[1]["words"],
+        "the probe asked: not known: nobody_to_ask: no probe is configured for its route"
+    );
+    assert_eq!(story[1]["remarks"], json!(["parked: it waits for an operator"]));
+    assert_eq!(story[2]["words"], "operator ada: it happened; reason: \"seen in the ledger\"");
+    assert_eq!((&story[2]["from"], &story[2]["to"]), (&json!("unknown"), &json!("completed")));
+    assert_eq!(story[2]["source"], "operator ada");
+    assert_eq!(story[2]["reason"], json!({ "code": "operator", "detail": "seen in the ledger" }));
+    assert_eq!(story[2]["version"], done["record"]["version"]);
 }
 
 #[tokio::test]
 async fn what_did_not_happen_runs_again() {
-    let (stage, record) = with_doubt().await;
+    let (stage, record, _folder) = with_doubt().await;
     let reply = act(&stage, &record, "resolve", json!({ "outcome": "did_not_happen" })).await;
     assert_eq!(
         (reply.status, &reply.json()["record"]["state"]),
@@ -102,18 +124,17 @@ async fn what_did_not_happen_runs_again() {
     assert!(reply.json()["next"].as_str().unwrap().contains("may run again"));
     stage.send(&Call::pay("doubted")).await.expect_first(200, "run 2");
     let story = story(&stage, &record).await;
-    assert_eq!(story[1]["words"], "operator ada: it did not happen; reason: \"seen in the ledger\"");
-    assert_eq!(story[2]["words"], "attempt 2 began; the one before had no effect");
+    assert_eq!(story[2]["words"], "operator ada: it did not happen; reason: \"seen in the ledger\"");
+    assert_eq!(story[3]["words"], "attempt 2 began; the one before had no effect");
 }
 
 #[tokio::test]
 async fn it_is_asked_about_again() {
-    let (stage, record) = with_doubt().await;
+    let (stage, record, _folder) = with_doubt().await;
     let reply = act(&stage, &record, "retry", json!({})).await;
     assert_eq!(reply.status, 200, "{reply:?}");
     let shown = &reply.json()["record"];
     assert_ne!(shown["version"], record["version"]);
-    assert_eq!(shown["doubt"]["tries"], 0);
     let told = story(&stage, &record).await;
     let again = told.iter().find(|entry| entry["act"] == "asked_again").unwrap();
     assert_eq!(again["words"], "operator ada: to be asked about again; reason: \"seen in the ledger\"");
@@ -142,7 +163,7 @@ async fn a_forgotten_answer_is_not_replayed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_operators_one_wins_and_the_other_is_told() {
     for _ in 0..20 {
-        let (stage, record) = with_doubt().await;
+        let (stage, record, _folder) = with_doubt().await;
         let ada = act(&stage, &record, "resolve", happened());
         let bob = act(&stage, &record, "resolve", json!({ "outcome": "did_not_happen", "operator": "bob" }));
         let (ada, bob) = tokio::join!(ada, bob);
@@ -162,8 +183,9 @@ async fn of_two_operators_one_wins_and_the_other_is_told() {
 
 #[tokio::test]
 async fn a_version_that_is_over_is_refused_by_every_verb() {
-    let (stage, record) = with_doubt().await;
+    let (stage, record, folder) = with_doubt().await;
     assert_eq!(act(&stage, &record, "retry", json!({})).await.status, 200);
+    until_parked(&stage, &folder).await;
     let before = story(&stage, &record).await;
     for (verb, more) in [
         ("retry", json!({})),
@@ -242,7 +264,7 @@ async fn what_is_not_there() {
 
 #[tokio::test]
 async fn bad_input_changes_nothing_and_says_what_is_wrong() {
-    let (stage, record) = with_doubt().await;
+    let (stage, record, _folder) = with_doubt().await;
     let with = |more: Value| {
         let mut response = happened()["response"].clone();
         response.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -306,12 +328,12 @@ async fn bad_input_changes_nothing_and_says_what_is_wrong() {
         Call::anonymous("POST", &format!("/api/v1/records/{id}/retry")).json(&" ".repeat((16 << 20) + 1));
     is_refused(&huge.send(stage.gateway.admin_address()).await, 413, &["16777216", "Nothing was changed"]);
     assert_eq!(stage.record("doubted").await.unwrap(), record);
-    assert_eq!(story(&stage, &record).await.len(), 1);
+    assert_eq!(story(&stage, &record).await.len(), 2);
 }
 
 #[tokio::test]
 async fn a_body_that_is_not_text_is_replayed_byte_for_byte() {
-    let (stage, record) = with_doubt().await;
+    let (stage, record, _folder) = with_doubt().await;
     let response = json!({ "status": 200, "body_base64": "AP8b" });
     let reply = act(&stage, &record, "resolve", json!({ "outcome": "happened", "response": response })).await;
     assert_eq!(reply.status, 200, "{reply:?}");
@@ -341,7 +363,7 @@ async fn whoever_acts_shows_the_token() {
 /// form or under a name of its own that resolves to this machine; nor may a proxy let others in.
 #[tokio::test]
 async fn without_a_token_only_this_machine_acts() {
-    let (stage, record) = with_doubt().await;
+    let (stage, record, _folder) = with_doubt().await;
     let id = record["id"].as_str().unwrap();
     let body = json!({ "version": record["version"], "operator": "mallory", "reason": "x" }).to_string();
     let post = Call::anonymous("POST", &format!("/api/v1/records/{id}/retry"));

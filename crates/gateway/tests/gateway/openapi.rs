@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::acts::with_doubt;
 use crate::client::Call;
 use crate::gateway::{Stage, admin};
 use crate::reply::Reply;
@@ -130,11 +131,8 @@ fn is_as_described(document: &Value, path: &str, method: &str, reply: &Reply) {
 
 #[tokio::test]
 async fn what_is_said_of_acts_is_as_described() {
-    let upstream = Upstream::start(async |_: Seen| Act::AnswerAndClose(Vec::new()));
-    let stage = Stage::new(upstream.await, "").await;
-    stage.send(&Call::pay("doubted")).await.expect_problem(504, "outcome_unknown");
+    let (stage, seen, _folder) = with_doubt().await;
     let document = document(&stage).await;
-    let seen = stage.record("doubted").await.unwrap();
     let (id, version) = (seen["id"].as_str().unwrap(), seen["version"].as_str().unwrap());
     let right = format!(r#"{{"version":"{version}","operator":"ada","reason":"she knows"}}"#);
     let nobody = "op_00000000000000000000000000";
