@@ -11,7 +11,7 @@ use oncegate_gateway::record::Bodies;
 use serde_json::{Map, Value, json};
 
 use crate::shown;
-use crate::source::{Source, Trouble, Where, variable};
+use crate::source::{Trouble, Where, variable};
 use crate::streams::{print, say};
 
 /// Who acts, and why.
@@ -92,7 +92,7 @@ pub(crate) async fn on_one(
         wish["version"] = version.into();
         say(format_args!("{}", shown::whole(&record)));
         if !acting.yes {
-            confirm(question)?;
+            confirm(question, "Name the version that you have looked at with --version, or say --yes")?;
         }
     }
     let done = source.act(verb, id, &wish).await?;
@@ -102,15 +102,12 @@ pub(crate) async fn on_one(
         let text = |name: &str| done[name].as_str().unwrap_or_default();
         print(format!("{}\n{}\n", text("done"), text("next")).as_bytes())
     };
-    say_untold(&source).await;
-    Ok(code)
-}
-
-/// What other nodes may not have heard of, if anything.
-pub(crate) async fn say_untold(source: &Source) {
-    if let Some(words) = source.tell_others().await {
+    let told = source.tell_others().await;
+    // Whatever else is done, nobody holds an answer of it.
+    if let (Verb::Forget, Some(words)) = (verb, told) {
         say(format_args!("note: {words}"));
     }
+    Ok(code)
 }
 
 fn id(text: &str) -> Result<RecordId, Trouble> {
@@ -128,12 +125,11 @@ fn gone(id: RecordId) -> Trouble {
 }
 
 /// Asks on the terminal. Whoever cannot be asked has not agreed.
-pub(crate) fn confirm(question: &str) -> Result<(), Trouble> {
+pub(crate) fn confirm(question: &str, otherwise: &str) -> Result<(), Trouble> {
     let stdin = io::stdin();
     if !stdin.is_terminal() {
-        let words = "nobody can be asked: stdin is not a terminal. Nothing was changed. Name the version that you have looked at with \
-                     --version, or say --yes";
-        return Err(Trouble::Wrong(words.to_owned()));
+        let words = format!("nobody can be asked: stdin is not a terminal. Nothing was changed. {otherwise}");
+        return Err(Trouble::Wrong(words));
     }
     say(format_args!("{question} Type yes to go on:"));
     let mut answer = String::new();

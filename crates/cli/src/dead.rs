@@ -66,7 +66,7 @@ struct Retry {
     #[arg(value_name = "ID", required_unless_present = "all")]
     id: Option<String>,
     /// The version that you have looked at, as `dead show` prints it; without it the record is shown, and you are asked
-    #[arg(long, value_name = "VERSION", requires = "id")]
+    #[arg(long, value_name = "VERSION", conflicts_with = "all")]
     version: Option<String>,
     /// All dead letters of --scope, --operation or both
     #[arg(long, conflicts_with = "id")]
@@ -220,7 +220,8 @@ async fn retry_all(args: &Retry) -> Result<ExitCode, Trouble> {
     }
     say(format_args!("{}", table(&records)));
     if !args.acting.yes {
-        act::confirm(&format!("Have the machine ask again about these {}?", records.len()))?;
+        let question = format!("Have the machine ask again about these {}?", records.len());
+        act::confirm(&question, "Say --yes to go on all the same")?;
     }
     let mut tally = Tally::default();
     for record in &records {
@@ -240,7 +241,7 @@ async fn retry_all(args: &Retry) -> Result<ExitCode, Trouble> {
             }
         }
     }
-    act::say_untold(&source).await;
+    source.tell_others().await;
     Ok(tally.end(args.acting.json))
 }
 

@@ -1,10 +1,11 @@
 //! `oncegate resolve`: a person settles what no machine could.
 
-use std::io::Read as _;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use oncegate_gateway::operate::{Verb, WISH_BYTES_MAX};
+use oncegate_gateway::operate::{self, Verb, WISH_BYTES_MAX};
 use serde_json::{Value, json};
 
 use crate::act::{self, Acting, Seen};
@@ -35,42 +36,47 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> ExitCode {
     let done = crate::source::block_on(async {
         let (more, question) = outcome(args)?;
-        act::on_one(&args.acting, &args.seen, Verb::Resolve, more, question).await
+        act::on_one(&args.acting, &args.seen, Verb::Resolve, more, &question).await
     });
     done.unwrap_or_else(|trouble| output::trouble(&trouble))
 }
 
-fn outcome(args: &Args) -> Result<(Value, &'static str), Trouble> {
+fn outcome(args: &Args) -> Result<(Value, String), Trouble> {
     match &args.response {
         Some(file) if args.happened => {
-            let more = json!({ "outcome": "happened", "response": response(file)? });
-            Ok((more, "Settle it as happened, so that retries get this answer?"))
+            let (status, response) = response(file)?;
+            let question = format!("Settle it as happened, so that retries get this {status}?");
+            Ok((json!({ "outcome": "happened", "response": response }), question))
         }
-        _ => Ok((
-            json!({ "outcome": "did_not_happen" }),
-            "Settle it as not happened, so that the same key may run again? If it did happen, it happens twice.",
-        )),
+        _ => {
+            let question = "Settle it as not happened, so that the same key may run again? If it did happen, it happens twice.";
+            Ok((json!({ "outcome": "did_not_happen" }), question.to_owned()))
+        }
     }
 }
 
-fn response(file: &Path) -> Result<Value, Trouble> {
+/// The answer in a file, as it is, and its status.
+fn response(file: &Path) -> Result<(u16, Value), Trouble> {
     let wrong = |words: String| {
+        let words = words.trim_end_matches('.');
         Trouble::Wrong(format!("--response {}: {words}. Nothing was changed", file.display()))
     };
-    let mut text = Vec::new();
-    let most = WISH_BYTES_MAX as u64;
-    let read = if file == Path::new("-") {
-        std::io::stdin().lock().take(most + 1).read_to_end(&mut text)
-    } else {
-        std::fs::File::open(file).and_then(|file| file.take(most + 1).read_to_end(&mut text))
-    };
-    read.map_err(|error| wrong(error.to_string()))?;
-    if text.len() > WISH_BYTES_MAX {
+    let json = read(file).map_err(|error| wrong(error.to_string()))?;
+    if json.len() > WISH_BYTES_MAX {
         return Err(wrong(format!("larger than {WISH_BYTES_MAX} bytes")));
     }
-    let read: Value = serde_json::from_slice(&text).map_err(|error| wrong(format!("not JSON: {error}")))?;
-    if !read.is_object() {
-        return Err(wrong("not a JSON object of status, headers, and body or body_base64".to_owned()));
+    let answer = operate::answer(&json).map_err(|bad| wrong(bad.to_string()))?;
+    let response = serde_json::from_slice(&json).map_err(|error| wrong(error.to_string()))?;
+    Ok((answer.status(), response))
+}
+
+/// One byte more than may be, so that it is seen.
+fn read(file: &Path) -> io::Result<Vec<u8>> {
+    let (mut json, most) = (Vec::new(), WISH_BYTES_MAX as u64 + 1);
+    if file == Path::new("-") {
+        io::stdin().lock().take(most).read_to_end(&mut json)?;
+    } else {
+        File::open(file)?.take(most).read_to_end(&mut json)?;
     }
-    Ok(read)
+    Ok(json)
 }

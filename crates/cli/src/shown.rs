@@ -156,7 +156,7 @@ fn meaning(record: &Value) -> &'static str {
         "unknown" => {
             "may or may not have happened: ask whoever is behind; until it is settled, retries get 409 outcome_unknown"
         }
-        "expired" => "past its retention; its answer is no longer replayed",
+        "expired" => "past its retention, or forgotten; its answer is no longer replayed",
         _ => "–",
     }
 }

@@ -261,19 +261,20 @@ impl Source {
         })
     }
 
-    /// Waits until the other nodes have heard of what was done here; says what of it they may not have.
+    /// Waits until the other nodes have heard of what was done here; says whether those that hold an answer let go of it. A gateway
+    /// tells them itself.
     pub(crate) async fn tell_others(&self) -> Option<&'static str> {
         let Self::Engine(engine) = self else { return None };
-        match engine.told(TELLING).await {
-            Told::All => None,
-            Told::NoSignals => Some(
-                "this store carries no signals: running gateways see the change when they next ask the store, and a gateway that \
-                 holds an answer in its cache only when that is too old; through its admin listener (--admin) it would know at once",
-            ),
-            Told::NotInTime => Some(
-                "the other nodes could not be told in time: they see the change when they next ask the store",
-            ),
-        }
+        Some(match engine.told(TELLING).await {
+            Told::All => "the other nodes were told through the store's signals",
+            Told::NoSignals => {
+                "this store carries no signals: a running gateway replays an answer from its cache until that is too old; told through \
+                 its admin listener (--admin) it lets go at once"
+            }
+            Told::NotInTime => {
+                "the other nodes could not be told in time: one that holds the answer replays it until that is too old"
+            }
+        })
     }
 
     async fn get(&self, path: &str) -> Result<Value, Trouble> {

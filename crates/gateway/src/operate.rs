@@ -14,12 +14,13 @@ use std::sync::Arc;
 use oncegate_core::decide::{Decision, Refusal};
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::Record;
-use oncegate_engine::{Act, Engine};
+use oncegate_engine::Engine;
 use oncegate_store::{Effect, Store, StoreError};
 use serde_json::{Value, json};
 
 use crate::record::{self, Bodies};
 
+pub use answer::answer;
 pub use wish::{Bad, Verb, WISH_BYTES_MAX, Wish};
 
 /// Why nothing was done; or, of [`Refused::Store`], why that is not known.
@@ -92,15 +93,4 @@ fn not_seen(decision: &Decision, error: &Arc<StoreError>) -> Refused {
         _ => "Nothing was changed, and the record could not be read to say why",
     };
     Refused::Store(format!("{happened} ({error}). Look at it again once the store answers."))
-}
-
-/// The word for an act, in what is asked before it and said after it.
-#[must_use]
-pub fn name(act: &Act) -> &'static str {
-    match act {
-        Act::Happened(_) => "it happened",
-        Act::DidNotHappen => "it did not happen",
-        Act::AskAgain => "ask again",
-        Act::Forget => "forget the answer",
-    }
 }

@@ -57,7 +57,7 @@ fn words(entry: &Entry) -> String {
             format!("{who}: no trace of it, which proves nothing yet")
         }
         Act::DidNotHappen => format!("{who}: it did not happen{}", effect(entry)),
-        Act::NotKnown => format!("{who} asked: not known{}", because(entry)),
+        Act::NotKnown => not_known(entry, &who),
         Act::AskedAgain => format!("{who}: to be asked about again"),
         Act::Woken => format!("{who} proves nothing; to be asked about soon"),
         Act::Forgotten => format!("{who}: the stored answer is dropped; the key is shut for a while"),
@@ -87,6 +87,13 @@ fn because(entry: &Entry) -> String {
         (code, "") => format!(": {code}"),
         (code, detail) => format!(": {code}: {detail}"),
     })
+}
+
+fn not_known(entry: &Entry, who: &str) -> String {
+    match &entry.reason {
+        Some(reason) if reason.code() == "nobody_to_ask" => format!("nobody to ask: {}", reason.detail()),
+        _ => format!("{who} asked: not known{}", because(entry)),
+    }
 }
 
 fn ran_again(entry: &Entry) -> String {

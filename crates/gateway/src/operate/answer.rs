@@ -23,6 +23,16 @@ pub(super) struct TypedAnswer {
     body_base64: Option<String>,
 }
 
+/// Reads an answer from JSON: `status`, `headers` as pairs, and `body` or `body_base64`.
+pub fn answer(json: &[u8]) -> Result<Arc<Answer>, Bad> {
+    let typed = serde_json::from_slice(json).map_err(|error| {
+        Bad(format!(
+            "{error}; expected a JSON object of status, headers (pairs of name and value), and body or body_base64."
+        ))
+    })?;
+    read(typed)
+}
+
 pub(super) fn read(typed: TypedAnswer) -> Result<Arc<Answer>, Bad> {
     let status = typed.status;
     if !(200..=599).contains(&status) {
@@ -56,7 +66,11 @@ fn body(text: Option<String>, encoded: Option<String>) -> Result<Vec<u8>, Bad> {
         (Some(_), Some(_)) => Err(Bad("body and body_base64 are two bodies: keep one.".to_owned())),
         (Some(text), None) => Ok(text.into_bytes()),
         (None, Some(encoded)) => {
-            STANDARD.decode(encoded).map_err(|error| Bad(format!("body_base64 is not base64: {error}.")))
+            let wrong = |error: base64::DecodeError| {
+                let words = error.to_string();
+                Bad(format!("body_base64 is not base64: {}.", words.trim_end_matches('.')))
+            };
+            STANDARD.decode(encoded).map_err(wrong)
         }
         (None, None) => Ok(Vec::new()),
     }

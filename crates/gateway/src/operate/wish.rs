@@ -85,12 +85,6 @@ impl Wish {
         let act = act(verb, typed.outcome.as_deref(), typed.response)?;
         Ok(Self { version, operator, act })
     }
-
-    /// What is to be done.
-    #[must_use]
-    pub const fn act(&self) -> &Act {
-        &self.act
-    }
 }
 
 fn not_json(verb: Verb, error: &serde_json::Error) -> Bad {

@@ -100,10 +100,7 @@ async fn what_happened_is_answered_with_what_the_operator_gave() {
     let story = story(&stage, &record).await;
     assert_eq!(story.len(), 3, "{story:#?}");
     assert!(story[0]["words"].as_str().unwrap().starts_with("attempt 1 ended in doubt: "), "{story:#?}");
-    assert_eq!(
-        story[1]["words"],
-        "the probe asked: not known: nobody_to_ask: no probe is configured for its route"
-    );
+    assert_eq!(story[1]["words"], "nobody to ask: no probe is configured for its route");
     assert_eq!(story[1]["remarks"], json!(["parked: it waits for an operator"]));
     assert_eq!(story[2]["words"], "operator ada: it happened; reason: \"seen in the ledger\"");
     assert_eq!((&story[2]["from"], &story[2]["to"]), (&json!("unknown"), &json!("completed")));
