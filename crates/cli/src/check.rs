@@ -112,17 +112,27 @@ fn as_text(config: &Config) -> String {
             let _ = writeln!(text, "  {name:<18} {value}");
         }
     }
+    for webhook in &config.webhooks {
+        let _ = writeln!(text, "\nPOST {}", webhook.path());
+        for (name, value) in webhook.settings() {
+            let _ = writeln!(text, "  {name:<18} {value}");
+        }
+    }
     text
 }
 
 fn as_json(config: &Config) -> Value {
     let rules = rules(config).map(|rule| json!({ "match": rule.pattern, "settings": rule.settings_json() }));
+    let webhooks = config.webhooks.iter();
+    let webhooks =
+        webhooks.map(|webhook| json!({ "path": webhook.path(), "settings": webhook.settings_json() }));
     json!({
         "listen": { "address": config.listen.address.to_string(), "tls": config.listen.tls.is_some() },
         "admin": { "address": config.admin.address.to_string(), "token": config.admin.token.is_some() },
         "upstream": config.upstream.shown(),
         "store": config.store.shown(),
         "routes": rules.collect::<Vec<_>>(),
+        "webhooks": webhooks.collect::<Vec<_>>(),
         "warnings": config.warnings,
     })
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use oncegate_gateway::{Config, Gateway, Given, Secret};
+use oncegate_gateway::{Config, Environment, Gateway, Given, Secret};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::filter::Targets;
@@ -61,6 +61,7 @@ impl Settings {
             admin_token: token.map(Secret::new),
             store: self.store.as_deref().map(Secret::new),
             profile: self.profile.clone(),
+            environment: Environment::Process,
         }
     }
 }

@@ -86,6 +86,55 @@ fn a_good_file() {
     insta::assert_snapshot!("no_file", seen(&folder.run(&["--upstream", "http://127.0.0.1:3000"])));
 }
 
+/// Probes and webhooks, without their secrets.
+#[test]
+fn what_finds_out_unknown_outcomes() {
+    let settles = r#"
+[upstream]
+url = "http://127.0.0.1:3000"
+
+[scope]
+from = "header"
+header = "X-Tenant"
+trusted_peers = ["10.0.0.0/8"]
+
+[defaults]
+profile = "off"
+
+[[route]]
+match = "POST /payments"
+profile = "payments"
+forward_key = "derived"
+
+[route.probe]
+url = "https://api.example.com/charges?api_key=hunter2&key={forwarded_key}"
+headers = { authorization = "Bearer {env:TOKEN}", x-literal = "hunter2" }
+happened = [{ pointer = "/data/0/status", equals = "succeeded" }]
+did_not_happen = [404]
+answer = { status = 201, pointer = "/data/0" }
+
+[[webhook]]
+name = "provider"
+scheme = "standard"
+secrets = ["env:SECRET"]
+record = { forwarded_key = "/data/key" }
+happened = [{ pointer = "/type", equals = "charge.succeeded" }]
+answer = { status = 201, pointer = "/data" }
+"#;
+    let folder = Folder::with(&[("settles.toml", settles)]);
+    let run = |arguments: &[&str]| {
+        let mut command = folder.command(arguments);
+        command.env("TOKEN", "hunter2").env("SECRET", "whsec_aHVudGVyMmh1bnRlcjJodW50ZXIy");
+        let seen = seen(&command.output().unwrap());
+        assert!(!seen.contains("hunter2") && !seen.contains("aHVudGVy"), "{seen}");
+        seen
+    };
+    insta::assert_snapshot!("settles", run(&["--config", "settles.toml"]));
+    insta::assert_snapshot!("settles_json", run(&["--config", "settles.toml", "--json"]));
+    // Without its secrets it cannot serve, and says so before it does.
+    insta::assert_snapshot!("settles_without_secrets", seen(&folder.run(&["--config", "settles.toml"])));
+}
+
 #[test]
 fn a_bad_file() {
     let bad = "[upstream]\nurl = \"http://127.0.0.1:3000\"\n\n[[route]]\nmatch = \"POST /payments\"\nretention = 3600\n";

@@ -27,7 +27,7 @@ pub use ask::{
 
 pub use trail::{
     a_story_is_told_in_order, a_story_outlives_its_record, an_entry_comes_with_its_write,
-    old_entries_are_dropped, what_is_kept_apart_comes_back,
+    old_entries_are_dropped, only_the_winner_tells, what_is_kept_apart_comes_back,
 };
 
 /// Random histories with injected faults; hundreds of them.

@@ -4,6 +4,10 @@
 //! *true* is an account kept from what the store said: outcomes are believed, an error that says "nothing was written"
 //! is believed, and an error that says "it may have landed" leaves its writes in doubt, to be explained by what is read
 //! later. A row that no belief explains ends the history. So a store that says "did not" of what did is found out.
+//!
+//! Some writes carry entries of the audit trail, and the story of each record is read beside its row: both must be explained, by the
+//! same writes. So an entry is there exactly if its change is, and nothing about it is left open: where several writes in doubt
+//! explain what is read, they explain the same row and the same story.
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -11,6 +15,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use oncegate_core::audit::{Act, Entry};
 use oncegate_core::identity::{RecordId, Version};
 use oncegate_core::record::{Record, StateKind};
 use oncegate_core::time::Timestamp;
@@ -23,7 +28,7 @@ use proptest_state_machine::{ReferenceStateMachine, StateMachineTest};
 use tokio::runtime::Runtime;
 
 use crate::Harness;
-use crate::samples::{FAR_AHEAD, LONG_AGO, id, moved_to, parked, reserved};
+use crate::samples::{FAR_AHEAD, LONG_AGO, entry, id, moved_to, parked, reserved};
 
 /// Runs `cases` random histories; the error shows the shortest one that differs.
 pub fn equal_the_model<H: Harness>(cases: u32) -> Result<(), String> {
@@ -125,8 +130,10 @@ fn faults() -> impl Strategy<Value = Fault> {
 fn writes(model: &Model) -> BoxedStrategy<Write> {
     let rows: BTreeMap<_, _> = KEYS.iter().map(|key| (*key, model.read(id(key)).cloned())).collect();
     let contents = (any::<u8>(), prop::sample::select(&StateKind::ALL[..]), any::<bool>(), any::<bool>());
-    (prop::sample::select(&KEYS[..]), 0..10_u8, contents)
-        .prop_map(move |(key, choice, (n, state, is_past, is_parked))| {
+    // Few moments and nodes, so that entries meet too.
+    let told = proptest::option::of((0..4_u64, prop::sample::select(&Act::ALL[..4]), 0..2_u8));
+    (prop::sample::select(&KEYS[..]), 0..10_u8, contents, told)
+        .prop_map(move |(key, choice, (n, state, is_past, is_parked), told)| {
             let base = rows[key].clone().unwrap_or_else(|| reserved(key, u64::from(n), LONG_AGO));
             let moment = if is_past { LONG_AGO.plus(Duration::from_secs(u64::from(n))) } else { FAR_AHEAD };
             let mut next = moved_to(&base, state, moment);
@@ -135,13 +142,18 @@ fn writes(model: &Model) -> BoxedStrategy<Write> {
             }
             next.attempts = u32::from(n);
             let wrong = Version::from_raw(base.version.as_raw() + 7);
-            match choice {
+            let told = told.map(|(second, act, node)| Entry {
+                node: format!("node-{node}").into(),
+                ..entry(&next, LONG_AGO.plus(Duration::from_secs(second)), act)
+            });
+            let write = match choice {
                 0..=3 => Write::insert(Arc::new(next)),
                 4..=6 => Write::swap(base.version, Arc::new(next)),
                 7 => Write::swap(wrong, Arc::new(next)),
                 8 => Write::remove(base.id, base.version, Duration::ZERO),
                 _ => Write::remove(base.id, wrong, Duration::ZERO),
-            }
+            };
+            write.telling(told)
         })
         .boxed()
 }
@@ -155,6 +167,8 @@ struct Running<H: Harness> {
     store: Faulty<H::Store>,
     truth: Model,
     doubts: BTreeMap<RecordId, Doubts>,
+    /// What there was of each of the keys after the last step.
+    observed: Vec<Observed>,
 }
 
 /// What may still land on one row, or have landed unseen: each entry a list of batches that is possible, by what was read so
@@ -174,9 +188,9 @@ impl Doubts {
         }
     }
 
-    /// The row is other than the account says: one batch in doubt has landed, its first writes, in their order, as many as it
-    /// takes. None remain possible if none explains it.
-    fn explain(&mut self, id: RecordId, truth: &Model, observed: Option<&Record>) -> Option<Model> {
+    /// The row or its story is other than the account says: one batch in doubt has landed, its first writes, in their order, as
+    /// many as it takes. None remain possible if none explains both.
+    fn explain(&mut self, id: RecordId, truth: &Model, observed: &Observed) -> Option<Model> {
         let mut explained = None;
         let mut left = Vec::new();
         for possible in &self.0 {
@@ -186,7 +200,7 @@ impl Doubts {
                     for write in &writes[..count] {
                         let _ = after.apply(write, PRESENT);
                     }
-                    (after.read(id) == observed).then_some(after)
+                    (of_model(&after, id) == *observed).then_some(after)
                 });
                 if let Some(after) = landed {
                     let mut others = possible.clone();
@@ -212,7 +226,8 @@ impl<H: Harness> StateMachineTest for History<H> {
             tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
         let harness = H::start();
         let store = Faulty::new(runtime.block_on(harness.open()));
-        Running { runtime, harness, store, truth: Model::default(), doubts: BTreeMap::new() }
+        let observed = KEYS.map(|key| of_model(&Model::default(), id(key))).to_vec();
+        Running { runtime, harness, store, truth: Model::default(), doubts: BTreeMap::new(), observed }
     }
 
     fn apply(mut running: Running<H>, _: &Guess, step: Move) -> Running<H> {
@@ -270,8 +285,6 @@ impl<H: Harness> Running<H> {
 
     /// Submits the batch, sees that nothing has landed while it is held back, and lets it go.
     fn apply_delayed(&self, batch: &[Write]) -> Result<Vec<Outcome>, StoreError> {
-        let before = self.observe();
-        let ids = KEYS.map(id);
         self.runtime.block_on(async {
             let mut apply = std::pin::pin!(self.store.apply(batch));
             let mut context = Context::from_waker(Waker::noop());
@@ -279,13 +292,7 @@ impl<H: Harness> Running<H> {
             if let Poll::Ready(answer) = apply.as_mut().poll(&mut context) {
                 return answer;
             }
-            let meanwhile = self.store.inner().read(&ids).await.expect("the store beneath reads");
-            let meanwhile = meanwhile.into_iter().filter_map(|row| row.expect("the row can be read"));
-            assert_eq!(
-                meanwhile.map(|row| (row.id, row)).collect::<BTreeMap<_, _>>(),
-                before,
-                "held back, yet there"
-            );
+            assert_eq!(observe(self.store.inner()).await, self.observed, "held back, yet there");
             self.store.let_go();
             apply.await
         })
@@ -301,32 +308,21 @@ impl<H: Harness> Running<H> {
 
     /// Lets writes in doubt explain what is there and was not expected.
     fn explain(&mut self) {
-        let observed = self.observe();
-        for id in KEYS.map(id) {
-            let row = observed.get(&id);
-            if self.truth.read(id) != row
+        self.observed = self.runtime.block_on(observe(self.store.inner()));
+        for (id, observed) in KEYS.map(id).into_iter().zip(&self.observed) {
+            if of_model(&self.truth, id) != *observed
                 && let Some(doubts) = self.doubts.get_mut(&id)
-                && let Some(after) = doubts.explain(id, &self.truth, row)
+                && let Some(after) = doubts.explain(id, &self.truth, observed)
             {
                 self.truth = after;
             }
         }
     }
 
-    fn observe(&self) -> BTreeMap<RecordId, Record> {
-        let ids = KEYS.map(id);
-        let rows = self.runtime.block_on(self.store.inner().read(&ids)).expect("the store beneath reads");
-        rows.into_iter()
-            .filter_map(|row| row.expect("the row can be read"))
-            .map(|row| (row.id, row))
-            .collect()
-    }
-
-    /// Rows, scans, pages and counts are those of the account.
+    /// Rows, stories, scans, pages and counts are those of the account.
     fn compare(&self) {
-        let observed = self.observe();
-        let expected: BTreeMap<_, _> = self.truth.records().map(|row| (row.id, row.clone())).collect();
-        assert_eq!(observed, expected, "rows that nothing explains");
+        let expected = KEYS.map(|key| of_model(&self.truth, id(key)));
+        assert_eq!(self.observed, expected, "rows or stories that nothing explains");
         let store = self.store.inner();
         self.runtime.block_on(async {
             assert_eq!(store.counts().await.expect("counted"), self.truth.counts());
@@ -347,6 +343,27 @@ impl<H: Harness> Running<H> {
             }
         });
     }
+}
+
+/// A record's row, and its story.
+type Observed = (Option<Record>, Vec<Entry>);
+
+/// Longer than any story here.
+const STORY_MAX: usize = 1_000;
+
+fn of_model(model: &Model, id: RecordId) -> Observed {
+    (model.read(id).cloned(), model.story(id, STORY_MAX))
+}
+
+async fn observe(store: &impl Store) -> Vec<Observed> {
+    let ids = KEYS.map(id);
+    let rows = store.read(&ids).await.expect("the store beneath reads");
+    let mut observed = Vec::new();
+    for (id, row) in ids.into_iter().zip(rows) {
+        let story = store.story(id, STORY_MAX).await.expect("the story is told");
+        observed.push((row.expect("the row can be read"), story));
+    }
+    observed
 }
 
 fn by_id(rows: Vec<Record>) -> BTreeMap<RecordId, Record> {

@@ -67,6 +67,7 @@ macro_rules! for_each_case {
             browsing_pages_show_each_row_once
             counts_are_true
             an_entry_comes_with_its_write
+            only_the_winner_tells
             a_story_outlives_its_record
             a_story_is_told_in_order
             old_entries_are_dropped

@@ -69,6 +69,10 @@ enum Flaw {
     PagesForgetTheFilter,
     /// The clock stands still.
     FrozenClock,
+    /// What a write would tell is told before it is known whether it is applied.
+    TellsOfRefusals,
+    /// What a write tells goes missing, now and then.
+    LosesEntries,
 }
 
 #[derive(Clone)]
@@ -101,6 +105,16 @@ impl Store for Broken {
             Flaw::ErrorAfterLanding(effect) if is_fifth => {
                 self.inner.apply(batch).await?;
                 Err(StoreError::new(Kind::Unavailable, effect, "apply"))
+            }
+            Flaw::TellsOfRefusals => {
+                for entry in batch.iter().filter_map(|write| write.entry.as_ref()) {
+                    self.inner.tell(std::slice::from_ref(entry)).await?;
+                }
+                self.inner.apply(batch).await
+            }
+            Flaw::LosesEntries if is_fifth => {
+                let silent: Vec<_> = batch.iter().map(|write| write.clone().telling(None)).collect();
+                self.inner.apply(&silent).await
             }
             Flaw::LosesWrites if is_fifth => Ok(vec![Outcome::Applied; batch.len()]),
             Flaw::SwapsBlindly => {
@@ -228,6 +242,8 @@ broken_harness!(Caching, Flaw::CachesReads);
 broken_harness!(Youngest, Flaw::ScansTheYoungest);
 broken_harness!(Unfiltered, Flaw::PagesForgetTheFilter);
 broken_harness!(Frozen, Flaw::FrozenClock);
+broken_harness!(Talkative, Flaw::TellsOfRefusals);
+broken_harness!(Silent, Flaw::LosesEntries);
 
 /// "May have landed" must never be treated as "did not": a store that says `Effect::None` of what landed is found out,
 /// and one that says `Effect::Unknown` of the very same is not.
@@ -243,6 +259,13 @@ fn a_store_that_swaps_blindly_or_loses_writes_is_found_out() {
     assert!(equal_the_model::<Forgetful>(100).is_err());
 }
 
+/// An entry is there exactly if its change is.
+#[test]
+fn a_store_that_tells_too_much_or_too_little_is_found_out() {
+    assert!(equal_the_model::<Talkative>(100).is_err());
+    assert!(equal_the_model::<Silent>(100).is_err());
+}
+
 /// Flaws that one case is there for: with them, that case must fail.
 #[test]
 fn each_flaw_is_found_out_by_its_case() {
@@ -254,6 +277,7 @@ fn each_flaw_is_found_out_by_its_case() {
     fails("due_finds_what_is_due", || run::<Youngest, _>(cases::due_finds_what_is_due));
     fails("browsing_filters", || run::<Unfiltered, _>(cases::browsing_filters));
     fails("the_clock_never_runs_backwards", || run::<Frozen, _>(cases::the_clock_never_runs_backwards));
+    fails("an_entry_comes_with_its_write", || run::<Talkative, _>(cases::an_entry_comes_with_its_write));
     fails("a_stale_swap_is_refused", || run::<Blind, _>(cases::a_stale_swap_is_refused));
 }
 

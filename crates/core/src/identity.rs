@@ -46,7 +46,11 @@ impl Token {
         digest.update(b"oncegate life 1");
         digest.update(self.0);
         let letters = digest.finalize();
-        letters.iter().take(LIFE_NAME_LETTERS).map(|byte| char::from(ALPHABET[usize::from(byte & 31)])).collect()
+        letters
+            .iter()
+            .take(LIFE_NAME_LETTERS)
+            .map(|byte| char::from(ALPHABET[usize::from(byte & 31)]))
+            .collect()
     }
 
     /// The beginning of that name, which a derived key carries.

@@ -30,7 +30,7 @@ use crate::probe::Probe;
 pub use apart::{Heard, Life, Message, Says};
 
 /// How the workers work.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerOptions {
     /// A lapsed lease is found within this time.
     pub sweep_every: Duration,

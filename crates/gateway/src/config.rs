@@ -5,6 +5,7 @@
 mod check;
 mod error;
 mod file;
+mod reconcile;
 mod rules;
 mod scope;
 mod show;
@@ -14,10 +15,12 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use oncegate_engine::WorkerOptions;
 use oncegate_tower::Routes;
 
 pub use error::ConfigError;
 pub use file::{HostHeader, Http};
+pub use reconcile::Environment;
 pub use rules::Rule;
 pub(crate) use scope::From;
 pub use scope::ScopeRule;
@@ -25,6 +28,8 @@ pub use word::Secret;
 pub(crate) use word::{Size, Words};
 
 use file::File;
+
+use crate::reconcile::Webhook;
 
 /// What the command line and the environment say; it stands before the file.
 #[derive(Clone, Debug, Default)]
@@ -41,6 +46,8 @@ pub struct Given {
     pub store: Option<Secret>,
     /// What holds where no route matches.
     pub profile: Option<String>,
+    /// Where the secrets are that the file only names.
+    pub environment: Environment,
 }
 
 /// Everything that a gateway is told.
@@ -58,12 +65,16 @@ pub struct Config {
     pub scope: ScopeRule,
     /// How much at once.
     pub limits: Limits,
+    /// What goes on without any request.
+    pub workers: Workers,
     /// How long a shutdown waits for what is in flight.
     pub drain: Duration,
     /// Routes, in the order of the file.
     pub routes: Vec<Rule>,
     /// What holds where no route matches.
     pub otherwise: Rule,
+    /// What providers tell by themselves.
+    pub webhooks: Vec<Webhook>,
     /// What is allowed and hardly meant.
     pub warnings: Vec<String>,
 }
@@ -145,6 +156,17 @@ pub struct Limits {
     pub queue_timeout: Duration,
 }
 
+/// What goes on without any request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Workers {
+    /// This gateway, in the audit trail; `None`: host and process.
+    pub node: Option<String>,
+    /// How often, and how much at a time.
+    pub options: WorkerOptions,
+    /// Whether the audit trail tells of every first execution.
+    pub audit_executions: bool,
+}
+
 impl Config {
     /// Reads a file, if there is one, and what stands before it.
     pub fn load(path: Option<&Path>, given: &Given) -> Result<Self, ConfigError> {
@@ -160,7 +182,7 @@ impl Config {
     /// The same of a text; `path` is what errors call it, and relative paths in it are relative to its folder.
     pub fn parse(path: Option<&Path>, text: &str, given: &Given) -> Result<Self, ConfigError> {
         let file: File = toml::from_str(text).map_err(|error| ConfigError::of_toml(path, text, &error))?;
-        check::check(&file, given, &check::Source { path, text })
+        check::check(&file, given, &check::Source { path, text, environment: &given.environment })
     }
 
     /// The routes, for the layer.

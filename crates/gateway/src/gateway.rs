@@ -9,13 +9,14 @@ use std::time::Duration;
 use hyper_util::server::graceful::GracefulShutdown;
 use metrics_exporter_prometheus::PrometheusHandle;
 use oncegate::{AnyStore, OpenError};
-use oncegate_engine::{Engine, Options, Shared};
+use oncegate_engine::{Engine, Options, Probe, Shared, Workers};
 use oncegate_store::Store as _;
 use oncegate_store_redis::RedisCacheOptions;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::admin::{self, Admin};
+use crate::ask::Asker;
 use crate::config::{Config, ConfigError};
 use crate::listener::{self, Listener};
 use crate::proxy::{Limiter, Proxy};
@@ -35,6 +36,8 @@ pub struct Gateway {
     warnings: Vec<String>,
     stop: watch::Sender<bool>,
     abandon: watch::Sender<bool>,
+    asker: Arc<Asker>,
+    workers: Workers,
     accepting: JoinHandle<GracefulShutdown>,
     administering: JoinHandle<()>,
 }
@@ -64,6 +67,9 @@ impl Gateway {
         let administering = tokio::spawn(admin::serve(admin, admin_socket, stopping.clone()));
         let listener = Listener { socket, public: Arc::clone(&public), settings: config.listen.clone(), tls };
         let accepting = tokio::spawn(listener.accept(stopping));
+        let asker = Arc::new(Asker::new(&config));
+        let probe: Arc<dyn Probe> = Arc::clone(&asker) as Arc<dyn Probe>;
+        let workers = engine.start_workers(&config.workers.options, &probe);
         Ok(Self {
             config,
             engine,
@@ -73,6 +79,8 @@ impl Gateway {
             warnings,
             stop,
             abandon,
+            asker,
+            workers,
             accepting,
             administering,
         })
@@ -111,10 +119,13 @@ impl Gateway {
             ("upstream", was.upstream != config.upstream),
             ("store", was.store != config.store),
             ("limits", was.limits != config.limits),
+            ("workers", was.workers != config.workers),
         ];
         let needs_restart = differences.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name);
         let reloaded = Reloaded { routes: config.routes.len(), needs_restart: needs_restart.collect() };
         self.public.reload(&config).map_err(StartError::Routes)?;
+        self.asker.reload(&config);
+        self.config.webhooks.clone_from(&config.webhooks);
         self.config.routes = config.routes;
         self.config.otherwise = config.otherwise;
         self.config.scope = config.scope;
@@ -145,6 +156,8 @@ impl Gateway {
             // Answers that are ready leave now; what a client does not take is cut off.
             all &= tokio::time::timeout(Duration::from_secs(1), &mut closing).await.is_ok();
         }
+        // What they had begun is found again, here or on another node.
+        drop(self.workers);
         // Until here operators could ask how far it is.
         drop(self.stop);
         let _ = tokio::time::timeout(Duration::from_secs(1), self.administering).await;
@@ -162,7 +175,14 @@ pub struct Reloaded {
 }
 
 fn options(config: &Config, store: &AnyStore) -> Result<Options, StartError> {
-    let mut options = Options { cache_bytes: config.store.cache_bytes, ..Options::default() };
+    let mut options = Options {
+        cache_bytes: config.store.cache_bytes,
+        audit_executions: config.workers.audit_executions,
+        ..Options::default()
+    };
+    if let Some(node) = &config.workers.node {
+        options.node = node.as_str().into();
+    }
     if let Some(url) = &config.store.shared_cache {
         let wrong = |words: String| ConfigError::of("store.shared_cache", words);
         if store.realm().is_none() {

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod admin;
+mod ask;
 mod config;
 mod contract;
 mod gateway;
@@ -14,8 +15,8 @@ pub mod record;
 pub mod story;
 
 pub use config::{
-    Admin, Config, ConfigError, Given, HostHeader, Http, Limits, Listen, Rule, ScopeRule, Secret, Store,
-    Upstream,
+    Admin, Config, ConfigError, Environment, Given, HostHeader, Http, Limits, Listen, Rule, ScopeRule,
+    Secret, Store, Upstream,
 };
 pub use contract::contract;
 pub use gateway::{Gateway, Reloaded, StartError};

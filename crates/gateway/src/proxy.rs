@@ -26,6 +26,7 @@ use crate::config::{Config, ConfigError, Upstream};
 use crate::public::{ClientBody, Progress};
 
 pub(crate) use body::UpstreamBody;
+pub(crate) use connect::{Connector, Wire};
 pub(crate) use limiter::Limiter;
 
 use body::Patience;

@@ -4,6 +4,7 @@ mod client_body;
 mod guard;
 mod operations;
 mod path;
+mod webhooks;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -23,6 +24,7 @@ use tower_service::Service as _;
 
 use crate::config::{Config, ScopeRule};
 use crate::proxy::{Limiter, Proxy, UpstreamBody};
+use crate::reconcile::Webhook;
 
 pub(crate) use client_body::{ClientBody, Progress};
 
@@ -55,6 +57,7 @@ pub(crate) struct Public {
     limiter: Arc<Limiter>,
     body_timeout: Duration,
     base_path_bytes: usize,
+    apart_for: Duration,
     /// Exchanged as a whole when the file is read again.
     current: RwLock<Arc<Current>>,
 }
@@ -63,6 +66,7 @@ pub(crate) struct Public {
 struct Current {
     layered: Idempotent<AnyStore, Proxy>,
     scope: ScopeRule,
+    webhooks: Vec<Webhook>,
 }
 
 impl Public {
@@ -79,6 +83,7 @@ impl Public {
             limiter,
             body_timeout: config.listen.body_timeout,
             base_path_bytes: config.upstream.base_path.len(),
+            apart_for: config.workers.options.apart_for,
             current,
         })
     }
@@ -96,13 +101,17 @@ impl Public {
         if let Err(problem) = guard::check(&request, &current.scope, self.base_path_bytes) {
             return refuse(&problem, request).await;
         }
-        if is_own(request.uri().path()) {
+        let is_told = request.uri().path().starts_with(webhooks::WEBHOOKS);
+        if is_own(request.uri().path()) && !is_told {
             return operations::answer(&self.engine, &current.scope, request).await;
         }
         let Some(_place) = self.limiter.admit() else {
             metrics::counter!("oncegate.gateway.shed.count").increment(1);
             return refuse(&shed(), request).await;
         };
+        if is_told {
+            return webhooks::answer(&self.engine, &current.webhooks, self.apart_for, request).await;
+        }
         let request = by_one_spelling(request);
         let mut layered = current.layered.clone();
         match layered.call(request).await {
@@ -120,7 +129,8 @@ impl Current {
     ) -> Result<Self, oncegate_tower::RouteError> {
         let scope = config.scope.clone();
         let layer = Idempotency::new(engine.clone(), scope.clone(), config.layer_routes()?);
-        Ok(Self { layered: layer.operations_at(OPERATIONS).layer(proxy.clone()), scope })
+        let layered = layer.operations_at(OPERATIONS).layer(proxy.clone());
+        Ok(Self { layered, scope, webhooks: config.webhooks.clone() })
     }
 }
 

@@ -13,7 +13,9 @@ mod document;
 mod life;
 mod moment;
 mod probe;
+mod signature;
 mod template;
+mod webhook;
 mod why;
 
 pub use about::{About, forwarded_key, life_name};
@@ -23,7 +25,9 @@ pub use document::NotJson;
 pub use life::{Claim, Proof};
 pub use moment::Moment;
 pub use probe::{Judgement, Method, Probe, ProbeAnswer, Question, Target, Unaskable, judge};
+pub use signature::{Scheme, SigningSecret, Unverified, verify};
 pub use template::{HeaderTemplate, Inserted, TemplateError, UrlTemplate, Variable};
+pub use webhook::{Reading, RecordAt, RecordName, Said, Told, Webhook, read};
 pub use why::Why;
 
 pub(crate) use about::derived_key;

@@ -15,8 +15,8 @@ use oncegate_store::clock::Clock;
 use oncegate_store::shared_cache::Realm;
 use oncegate_store::signals::Signals;
 use oncegate_store::{
-    Apart, Capability, Counts, Cursor, Due, Durability, Effect, Filter, Kind, Outcome, Page, Result, Scan,
-    Sharing, Store, StoreError, Write, Writing,
+    Apart, Capability, Counts, Cursor, Due, Durability, Effect, Filter, Outcome, Page, Result, Scan, Sharing,
+    Store, Write, Writing,
 };
 
 mod apply;
@@ -35,6 +35,7 @@ mod statements;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod trail;
 
 use apply::Writers;
 pub use checks::Warning;
@@ -228,33 +229,33 @@ impl Store for PostgresStore {
     }
 
     async fn tell(&self, entries: &[Entry]) -> Result<()> {
-        let _ = (entries);
-        Err(StoreError::new(Kind::Other, Effect::None, "tell").because("not yet"))
+        trail::tell(&self.writers, &self.statements.trail, entries).await
     }
 
     async fn story(&self, id: RecordId, limit: usize) -> Result<Vec<Entry>> {
-        let _ = (id, limit);
-        Err(StoreError::new(Kind::Other, Effect::None, "story").because("not yet"))
+        let statements = &self.statements.trail;
+        let story =
+            self.reads.read(|session| async move { trail::story(&session, statements, id, limit).await });
+        story.await.map_err(|failure| failure.during("story", Effect::None))
     }
 
     async fn drop_entries(&self, before: Timestamp, limit: usize) -> Result<usize> {
-        let _ = (before, limit);
-        Err(StoreError::new(Kind::Other, Effect::None, "drop_entries").because("not yet"))
+        trail::drop_entries(&self.writers, &self.statements.trail, before, limit).await
     }
 
     async fn keep_apart(&self, apart: &Apart) -> Result<()> {
-        let _ = (apart);
-        Err(StoreError::new(Kind::Other, Effect::None, "keep_apart").because("not yet"))
+        trail::keep_apart(&self.writers, &self.statements.trail, apart).await
     }
 
     async fn apart(&self, after: Option<&Apart>, limit: usize) -> Result<Vec<Apart>> {
-        let _ = (after, limit);
-        Err(StoreError::new(Kind::Other, Effect::None, "apart").because("not yet"))
+        let statements = &self.statements.trail;
+        let apart =
+            self.scans.read(|session| async move { trail::apart(&session, statements, after, limit).await });
+        apart.await.map_err(|failure| failure.during("apart", Effect::None))
     }
 
     async fn drop_apart(&self, apart: &[Apart]) -> Result<()> {
-        let _ = (apart);
-        Err(StoreError::new(Kind::Other, Effect::None, "drop_apart").because("not yet"))
+        trail::drop_apart(&self.writers, &self.statements.trail, apart).await
     }
 
     async fn clock(&self) -> Result<Timestamp> {

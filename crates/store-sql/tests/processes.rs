@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use oncegate_conformance::samples::{FAR_AHEAD, LONG_AGO, answer, id, moved_to, reserved, token};
+use oncegate_conformance::samples::{FAR_AHEAD, LONG_AGO, answer, entry, id, moved_to, reserved, token};
+use oncegate_core::audit::{Act, Entry};
 use oncegate_core::record::{Record, State, StateKind};
 use oncegate_store::drive::read_one;
 use oncegate_store::{Outcome, Store, Write};
@@ -58,17 +59,29 @@ fn trial(name: &str, test: fn()) -> Trial {
 const ROUNDS: u64 = 50;
 const ROWS_A_BATCH: u64 = 8;
 
-/// Batch `n` reserves eight keys and settles those of batch `n − 1`, so that a half would show in either.
+/// Batch `n` reserves eight keys and settles those of batch `n − 1`, so that a half would show in either; each write tells of it.
 fn batch(round: u64, n: u64) -> Vec<Write> {
-    let mut writes: Vec<_> =
-        (0..ROWS_A_BATCH).map(|row| Write::insert(Arc::new(first(round, n, row)))).collect();
+    let mut writes: Vec<_> = (0..ROWS_A_BATCH)
+        .map(|row| first(round, n, row))
+        .map(|row| Write::insert(Arc::new(row.clone())).telling(Some(began(&row))))
+        .collect();
     if n > 0 {
         writes.extend((0..ROWS_A_BATCH).map(|row| {
             let before = first(round, n - 1, row);
-            Write::swap(before.version, Arc::new(settled(round, &before)))
+            let next = settled(round, &before);
+            let told = Some(ended(&next));
+            Write::swap(before.version, Arc::new(next)).telling(told)
         }));
     }
     writes
+}
+
+fn began(row: &Record) -> Entry {
+    entry(row, LONG_AGO, Act::Began)
+}
+
+fn ended(row: &Record) -> Entry {
+    entry(row, LONG_AGO, Act::Completed)
 }
 
 fn key(round: u64, n: u64, row: u64) -> String {
@@ -123,12 +136,23 @@ fn kill_9() {
     assert!(acknowledged > ROUNDS);
 }
 
-/// Batches up to `last` were acknowledged: they are there. The next one is there whole or not at all; says which.
+/// Batches up to `last` were acknowledged: they are there. The next one is there whole or not at all; says which. And of each key is
+/// told what was done to it, no less and no more.
 fn check_round(file: &Path, round: u64, last: u64) -> bool {
     let store = SqliteStore::open(file).unwrap();
     let read = |n: u64| -> Vec<Option<Record>> {
         let ids: Vec<_> = (0..ROWS_A_BATCH).map(|row| id(&key(round, n, row))).collect();
-        block_on(store.read(&ids)).unwrap().into_iter().map(Result::unwrap).collect()
+        let found: Vec<_> = block_on(store.read(&ids)).unwrap().into_iter().map(Result::unwrap).collect();
+        for (row, (id, found)) in (0..).zip(ids.iter().zip(&found)) {
+            let first = first(round, n, row);
+            let told = match found {
+                None => vec![],
+                Some(found) if *found == first => vec![began(&first)],
+                Some(found) => vec![began(&first), ended(found)],
+            };
+            assert_eq!(block_on(store.story(*id, 10)).unwrap(), told, "round {round}: batch {n}, row {row}");
+        }
+        found
     };
     let expected = |n: u64, is_settled: bool| -> Vec<Option<Record>> {
         let rows = (0..ROWS_A_BATCH).map(|row| first(round, n, row));

@@ -104,6 +104,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Contract
     /// - An entry comes with its write, or not at all. (`an_entry_comes_with_its_write`)
+    /// - Of racing writes only the one that is applied tells. (`only_the_winner_tells`)
     /// - Entries outlive their record. (`a_story_outlives_its_record`)
     fn tell(&self, entries: &[Entry]) -> impl Future<Output = Result<()>> + Send;
 

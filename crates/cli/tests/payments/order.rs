@@ -114,7 +114,7 @@ impl<'a> Order<'a> {
             ask: |order| {
                 let path = format!("/payments?idempotency_key={}", order.key);
                 let found = order.town.get(order.town.api_address(), &path);
-                let newest = found["payments"].as_array().unwrap().last();
+                let newest = found["payments"].as_array().unwrap().first();
                 newest.map_or("absent", |payment| payment["status"].as_str().unwrap()).to_owned()
             },
         }

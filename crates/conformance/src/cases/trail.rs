@@ -7,6 +7,7 @@ use oncegate_core::audit::{Act, Entry};
 use oncegate_core::record::{Record, StateKind};
 use oncegate_core::time::Timestamp;
 use oncegate_store::{Apart, Durability, Outcome, Store};
+use tokio::sync::Barrier;
 
 use crate::samples::entry;
 
@@ -51,6 +52,47 @@ pub async fn an_entry_comes_with_its_write<H: Harness>(harness: H) {
         drop(store);
         let store = harness.open().await;
         assert_eq!(store.story(first.id, 10).await.expect("told"), [began, doubted], "after a reopening");
+    }
+}
+
+/// The contenders propose the same new version, so a row that has it is not yet the row of whoever asks.
+pub async fn only_the_winner_tells<H: Harness>(harness: H) {
+    const KEYS: usize = 12;
+    let handles = [Arc::new(harness.open().await), Arc::new(harness.open().await)];
+    for round in 0..10 {
+        let rows: Vec<_> = (0..KEYS).map(|n| reserved(&format!("told-{round}-{n}"), 1, LONG_AGO)).collect();
+        applied(&*handles[0], &rows.iter().map(insert).collect::<Vec<_>>()).await;
+        let start = Arc::new(Barrier::new(4));
+        let contenders: Vec<_> = (0..4_usize)
+            .map(|n| {
+                let (store, start) = (Arc::clone(&handles[n % 2]), Arc::clone(&start));
+                // Of one kind of write each, or of several.
+                let states = [StateKind::Unknown, StateKind::Completed, StateKind::FailedRetryable];
+                let next = |(place, row): (usize, &Record)| {
+                    let next = moved_to(row, states[(place * n) % 3], FAR_AHEAD);
+                    let told = entry(&next, second(1), Act::Doubted);
+                    let told = Entry { node: format!("node-{n}").into(), ..told };
+                    (swap(row, &next).telling(Some(told.clone())), told)
+                };
+                let (writes, told): (Vec<_>, Vec<_>) = rows.iter().enumerate().map(next).unzip();
+                tokio::spawn(async move {
+                    start.wait().await;
+                    let outcomes = store.apply(&writes).await.expect("it has outcomes");
+                    let won = outcomes.into_iter().map(|outcome| outcome == Outcome::Applied);
+                    won.zip(told).map(|(won, told)| won.then_some(told)).collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        let mut told = vec![Vec::new(); KEYS];
+        for contender in contenders {
+            for (told, won) in told.iter_mut().zip(contender.await.expect("a contender finishes")) {
+                told.extend(won);
+            }
+        }
+        for (row, told) in rows.iter().zip(told) {
+            assert_eq!(told.len(), 1, "one swap is applied");
+            assert_eq!(handles[1].story(row.id, 10).await.expect("told"), told, "and it alone tells");
+        }
     }
 }
 

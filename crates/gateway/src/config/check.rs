@@ -6,17 +6,19 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http::Uri;
-use oncegate_core::policy::Profile;
+use oncegate_core::policy::{ForwardKey, Profile};
 use oncegate_core::record::AfterRetention;
+use oncegate_engine::WorkerOptions;
 use toml::Spanned;
 
 use super::error::ConfigError;
 use super::file::{Anonymous, File, HostHeader, Http, ScopeFrom};
+use super::reconcile::{self, Environment};
 use super::rules::{self, Rule};
 use super::scope::{From, ScopeRule};
 use super::show::{shown, without_secrets};
-use super::word::{Count, Secret, Size};
-use super::{Admin, Config, Given, Limits, Listen, Store, Upstream};
+use super::word::{Count, Secret, Size, Span};
+use super::{Admin, Config, Given, Limits, Listen, Store, Upstream, Workers};
 
 /// Where a value comes from that is not in the file.
 const UPSTREAM: &str = "--upstream (ONCEGATE_UPSTREAM)";
@@ -29,6 +31,7 @@ const PROFILE: &str = "--profile (ONCEGATE_PROFILE)";
 pub(super) struct Source<'a> {
     pub(super) path: Option<&'a Path>,
     pub(super) text: &'a str,
+    pub(super) environment: &'a Environment,
 }
 
 impl Source<'_> {
@@ -60,6 +63,8 @@ pub(super) fn check(file: &File, given: &Given, source: &Source<'_>) -> Result<C
             .map_err(|error| source.error(&span, error.to_string()))?;
         routes.push(rule);
     }
+    let derives = |rule: &Rule| rule.policy.forward_key == ForwardKey::Derived;
+    let derives = derives(&otherwise) || routes.iter().any(derives);
     let mut config = Config {
         listen: listen(file, given, source)?,
         admin: admin(file, given, source)?,
@@ -67,9 +72,11 @@ pub(super) fn check(file: &File, given: &Given, source: &Source<'_>) -> Result<C
         store: store(file, given, source)?,
         scope: scope(file, source)?,
         limits: limits(file, source)?,
+        workers: workers(file, source)?,
         drain: file.shutdown.drain.map_or(Duration::from_secs(30), |span| span.0),
         routes,
         otherwise,
+        webhooks: reconcile::webhooks(&file.webhook, derives, source)?,
         warnings: Vec::new(),
     };
     config.warnings = warnings(&config);
@@ -182,7 +189,7 @@ fn upstream(file: &File, given: &Given, source: &Source<'_>) -> Result<Upstream,
             "a query in the upstream's URL would be put into every request; drop it".to_owned(),
         ));
     }
-    let span_of = |span: &Option<Spanned<super::word::Span>>, default: Duration| match span {
+    let span_of = |span: &Option<Spanned<Span>>, default: Duration| match span {
         Some(span) if span.get_ref().0.is_zero() => {
             Err(source.error(&span.span(), "must be longer than nothing"))
         }
@@ -296,6 +303,42 @@ fn limits(file: &File, source: &Source<'_>) -> Result<Limits, ConfigError> {
     })
 }
 
+fn workers(file: &File, source: &Source<'_>) -> Result<Workers, ConfigError> {
+    let typed = &file.workers;
+    let default = WorkerOptions::default();
+    if let Some(node) = typed.node.as_ref().filter(|node| node.get_ref().trim().is_empty()) {
+        return Err(
+            source.error(&node.span(), "expected a name; leave it out for host and process".to_owned())
+        );
+    }
+    Ok(Workers {
+        node: typed.node.as_ref().map(|node| node.get_ref().clone()),
+        options: WorkerOptions {
+            sweep_every: pause(typed.sweep_every.as_ref(), default.sweep_every, source)?,
+            reap_every: pause(typed.reap_every.as_ref(), default.reap_every, source)?,
+            reconcile_every: pause(typed.reconcile_every.as_ref(), default.reconcile_every, source)?,
+            probes_at_once: positive(typed.probes_max.as_ref(), default.probes_at_once, source)?,
+            apart_for: typed.early_events_for.map_or(default.apart_for, |span| span.0),
+            audit_retention: pause(typed.audit_retention.as_ref(), default.audit_retention, source)?,
+            ..default
+        },
+        audit_executions: typed.audit_executions.unwrap_or(false),
+    })
+}
+
+/// A pause of nothing would be a loop that never rests.
+fn pause(
+    given: Option<&Spanned<Span>>,
+    default: Duration,
+    source: &Source<'_>,
+) -> Result<Duration, ConfigError> {
+    match given {
+        None => Ok(default),
+        Some(span) if span.get_ref().0 >= Duration::from_millis(10) => Ok(span.get_ref().0),
+        Some(span) => Err(source.error(&span.span(), "expected 10ms or more".to_owned())),
+    }
+}
+
 fn positive(
     given: Option<&Spanned<Count>>,
     default: usize,
@@ -376,6 +419,9 @@ fn warnings(config: &Config) -> Vec<String> {
                 shown(policy.attempt_deadline),
                 shown(config.upstream.timeout)
             ));
+        }
+        if let Some(words) = rule.probe.as_deref().and_then(|probe| reconcile::warning(probe, policy)) {
+            warnings.push(format!("{}: {words}", rule.pattern));
         }
     }
     warnings

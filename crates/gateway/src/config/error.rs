@@ -106,7 +106,7 @@ fn without_passwords(text: &str) -> String {
 }
 
 /// Keys whose values are secrets, or may hold one.
-const SECRETS: [&str; 3] = ["token", "url", "shared_cache"];
+const SECRETS: [&str; 5] = ["token", "url", "shared_cache", "headers", "secrets"];
 
 /// The line without what may be a secret in it, if there may be one. A file with a mistake in it cannot be asked what is a value, so
 /// that everything after such a key is hidden, also on the lines below it that name no key of their own.
@@ -115,12 +115,28 @@ fn masked(text: &str, line_start: usize, line: &str) -> Option<String> {
         let (key, hidden) = line.split_at(value);
         return (!hidden.trim().is_empty()).then(|| format!("{key} …"));
     }
+    let above = text.get(..line_start).unwrap_or_default();
+    if is_inside(above, "headers", ['{', '}']) || is_inside(above, "secrets", ['[', ']']) {
+        return Some("…".to_owned());
+    }
+    let section = above.lines().rev().find(|line| line.trim_start().starts_with('['));
+    if section.is_some_and(|section| section.trim_end().ends_with("headers]"))
+        && let Some((name, _)) = line.split_once('=')
+    {
+        return Some(format!("{name}= …"));
+    }
     let begins = |line: &str| line.contains('=') || line.trim_start().starts_with(['[', '#']);
     if begins(line) {
         return None;
     }
-    let above = text.get(..line_start).unwrap_or_default().lines().rev().find(|line| begins(line))?;
+    let above = above.lines().rev().find(|line| begins(line))?;
     secret_of(above).map(|_| "…".to_owned())
+}
+
+/// Whether a list or table of secrets has begun and not ended.
+fn is_inside(above: &str, key: &str, [open, close]: [char; 2]) -> bool {
+    let Some((_, rest)) = above.rsplit_once(key) else { return false };
+    rest.trim_start().starts_with('=') && rest.matches(open).count() > rest.matches(close).count()
 }
 
 /// Where the value of the line's first secret begins.

@@ -1,5 +1,7 @@
 //! The file, as it is typed. Nothing is checked here beyond each value by itself.
 
+pub(super) mod reconcile;
+
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -26,9 +28,11 @@ pub(crate) struct File {
     pub(crate) store: Store,
     pub(crate) scope: Scope,
     pub(crate) limits: Limits,
+    pub(crate) workers: Workers,
     pub(crate) shutdown: Shutdown,
     pub(crate) defaults: Rules,
     pub(crate) route: Vec<Spanned<Rules>>,
+    pub(crate) webhook: Vec<Spanned<reconcile::Webhook>>,
 }
 
 /// `[listen]`
@@ -166,6 +170,20 @@ pub(crate) struct Limits {
     pub(crate) queue_timeout: Option<Span>,
 }
 
+/// `[workers]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Workers {
+    pub(crate) node: Option<Spanned<String>>,
+    pub(crate) sweep_every: Option<Spanned<Span>>,
+    pub(crate) reap_every: Option<Spanned<Span>>,
+    pub(crate) reconcile_every: Option<Spanned<Span>>,
+    pub(crate) probes_max: Option<Spanned<Count>>,
+    pub(crate) early_events_for: Option<Span>,
+    pub(crate) audit_retention: Option<Spanned<Span>>,
+    pub(crate) audit_executions: Option<bool>,
+}
+
 /// `[shutdown]`
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -212,6 +230,7 @@ pub(crate) struct Rules {
     pub(crate) retry_in_progress: Option<Span>,
     pub(crate) retry_unknown: Option<Span>,
     pub(crate) client_retry: Option<Span>,
+    pub(crate) probe: Option<Spanned<reconcile::Probe>>,
 }
 
 /// A profile, by its name.

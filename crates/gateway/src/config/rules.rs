@@ -1,6 +1,7 @@
 //! A profile, and what is otherwise than it says: one policy.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use oncegate_core::policy::{AfterDoubt, KeyForm, KeyPattern, Policy, Profile, WhileInProgress};
@@ -11,6 +12,8 @@ use toml::Spanned;
 use super::check::Source;
 use super::error::ConfigError;
 use super::file::{After, Rules};
+use super::reconcile;
+use crate::reconcile::Probe;
 
 /// How one kind of request is treated.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,6 +26,8 @@ pub struct Rule {
     pub policy: Policy,
     /// How long clients go on retrying, as far as the operator knows.
     pub client_retry: Duration,
+    /// How to find out what became of a request, if it can be asked over HTTP.
+    pub probe: Option<Arc<Probe>>,
 }
 
 impl Rule {
@@ -37,6 +42,7 @@ impl Rule {
             profile: route.profile().parse().unwrap_or(Profile::Ietf),
             policy: route.policy().clone(),
             client_retry: CLIENT_RETRY,
+            probe: None,
         }
     }
 
@@ -78,6 +84,7 @@ pub(super) fn otherwise(
         profile,
         policy: profile.policy(),
         client_retry: rules.client_retry.map_or(CLIENT_RETRY, |span| span.0),
+        probe: None,
     };
     if given == Some(Profile::Off) {
         // The command line switches it off, whatever the file has chosen for when it is on.
@@ -93,7 +100,8 @@ pub(super) fn otherwise(
         rule.policy.methods = methods_of(methods, source)?;
     }
     overlay(&mut rule.policy, rules, source)?;
-    if rule.is_off() && rule.policy != profile.policy() {
+    rule.probe = probe(rules, None, &rule.policy, &(0..0), source)?;
+    if rule.is_off() && (rule.policy != profile.policy() || rule.probe.is_some()) {
         return Err(at_profile(rules, source, OFF_WITH_MORE));
     }
     // The same refusals as the layer's, but at the place in the file.
@@ -130,6 +138,7 @@ pub(super) fn route(
                 policy: profile.policy(),
                 pattern: String::new(),
                 client_retry: defaults.client_retry,
+                probe: None,
             }
         }
         None => defaults.clone(),
@@ -140,7 +149,8 @@ pub(super) fn route(
     }
     let before = rule.policy.clone();
     overlay(&mut rule.policy, rules, source)?;
-    if rule.is_off() && rule.policy != before {
+    rule.probe = probe(rules, rule.probe, &rule.policy, &pattern.span(), source)?;
+    if rule.is_off() && (rule.policy != before || rule.probe.is_some()) {
         return Err(source.error(&pattern.span(), OFF_WITH_MORE));
     }
     if !rule.is_off() && SAFE.contains(&method) {
@@ -151,6 +161,23 @@ pub(super) fn route(
         .route(&rule.pattern, rule.named())
         .map_err(|error| source.error(&not_yet(rules).unwrap_or(pattern.span()), error.to_string()))?;
     Ok(rule)
+}
+
+/// The rule's own probe, or the one that it starts from: the policy must suit it in either case.
+fn probe(
+    rules: &Rules,
+    inherited: Option<Arc<Probe>>,
+    policy: &Policy,
+    place: &Range<usize>,
+    source: &Source<'_>,
+) -> Result<Option<Arc<Probe>>, ConfigError> {
+    let (probe, span) = match (&rules.probe, inherited) {
+        (Some(typed), _) => (Arc::new(reconcile::probe(typed, source)?), typed.span()),
+        (None, Some(inherited)) => (inherited, place.clone()),
+        (None, None) => return Ok(None),
+    };
+    reconcile::fits(&probe, policy).map_err(|words| source.error(&span, words))?;
+    Ok(Some(probe))
 }
 
 /// Where a choice is made that the layer does not offer yet.
@@ -272,6 +299,9 @@ fn overlay(policy: &mut Policy, rules: &Rules, source: &Source<'_>) -> Result<()
             [&rules.key_chars_max, &rules.key_chars_min].into_iter().flatten().next().map(Spanned::span);
         let span = span.or(rules.key_form.as_ref().map(Spanned::span)).unwrap_or(0..0);
         return Err(source.error(&span, "no UUID is so long: it has 36 characters"));
+    }
+    if let Some(probe) = &rules.probe {
+        reconcile::pauses(policy, probe.get_ref(), source)?;
     }
     after_retention(policy, rules, source)
 }

@@ -1,5 +1,7 @@
 //! What a rule comes to, in the words of the file.
 
+mod reconcile;
+
 use std::time::Duration;
 
 use oncegate_core::fingerprint::{Fields, Mode};
@@ -94,6 +96,9 @@ impl Rule {
             ("retry_unknown", span(policy.retry_unknown)),
             ("client_retry", span(self.client_retry)),
         ]);
+        if let Some(probe) = &self.probe {
+            settings.extend(reconcile::probe(probe, &policy.reconcile));
+        }
         settings
     }
 }

@@ -10,18 +10,25 @@ use oncegate_tower::{Failed, RequestBody};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
+use tokio_rustls::client::TlsStream;
 
 use super::tls::Tls;
 use crate::config::{ConfigError, Http, Upstream};
 use crate::public::ClientBody;
 
 /// Makes connections.
-pub(super) struct Connector {
+pub(crate) struct Connector {
     host: String,
     port: u16,
     timeout: Duration,
     http: Http,
     tls: Option<Tls>,
+}
+
+/// A connection before its first word.
+pub(crate) enum Wire {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
 }
 
 /// A new connection.
@@ -37,7 +44,7 @@ const PING_EVERY: Duration = Duration::from_secs(10);
 const PING_PATIENCE: Duration = Duration::from_secs(10);
 
 impl Connector {
-    pub(super) fn new(upstream: &Upstream) -> Result<Self, ConfigError> {
+    pub(crate) fn new(upstream: &Upstream) -> Result<Self, ConfigError> {
         let host = upstream.authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
         let tls = if upstream.is_tls { Some(Tls::new(&host, upstream)?) } else { None };
         let port = upstream.authority.port_u16().unwrap_or(if upstream.is_tls { 443 } else { 80 });
@@ -51,6 +58,17 @@ impl Connector {
     }
 
     async fn dial(&self) -> Result<Connected, Failed> {
+        match self.wire().await? {
+            Wire::Plain(stream) => handshake(stream, self.http == Http::Two).await,
+            Wire::Tls(stream) => {
+                let speaks_two = self.http == Http::Two || stream.get_ref().1.alpn_protocol() == Some(b"h2");
+                handshake(stream, speaks_two).await
+            }
+        }
+    }
+
+    /// A connection by which nobody has said a word of HTTP yet. Whoever uses it bounds its time.
+    pub(crate) async fn wire(&self) -> Result<Wire, Failed> {
         let addresses = tokio::net::lookup_host((self.host.as_str(), self.port)).await;
         let addresses: Vec<_> = addresses.map_err(|_| Failed(Failure::NameNotFound))?.collect();
         if addresses.is_empty() {
@@ -58,15 +76,12 @@ impl Connector {
         }
         let stream = TcpStream::connect(&*addresses).await.map_err(|error| Failed(failure_of(&error)))?;
         stream.set_nodelay(true).map_err(|_| Failed(Failure::ConnectFailed))?;
-        let Some(tls) = &self.tls else {
-            return handshake(stream, self.http == Http::Two).await;
-        };
+        let Some(tls) = &self.tls else { return Ok(Wire::Plain(stream)) };
         let stream = tls.connect(stream).await.map_err(|error| {
             tracing::warn!(%error, host = self.host, "the TLS handshake with the upstream failed");
             Failed(Failure::TlsHandshake)
         })?;
-        let speaks_two = self.http == Http::Two || stream.get_ref().1.alpn_protocol() == Some(b"h2");
-        handshake(stream, speaks_two).await
+        Ok(Wire::Tls(Box::new(stream)))
     }
 }
 

@@ -102,9 +102,13 @@ pub(crate) fn derived_key(record: RecordId, life: Token) -> String {
     format!("{}{}", id.trim_start_matches(ID_PREFIX), &life_name(life)[..LIFE_LETTERS])
 }
 
-/// Reads a derived key: whose it is, and the beginning of its life's name.
-pub(super) fn read_derived(key: &str) -> Option<(RecordId, &str)> {
-    let key = key.strip_prefix('"').and_then(|key| key.strip_suffix('"')).unwrap_or(key);
+/// Finds a derived key, whole or at the end of a text that others have put before it: whose it is, and the beginning of its life's name.
+pub(super) fn read_derived(text: &str) -> Option<(RecordId, &str)> {
+    let text = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text);
+    let (before, key) = text.split_at_checked(text.len().checked_sub(LETTERS + LIFE_LETTERS)?)?;
+    if before.ends_with(char::is_alphanumeric) {
+        return None;
+    }
     let (id, life) = key.split_at_checked(LETTERS)?;
     Some((format!("{ID_PREFIX}{id}").parse().ok()?, is_life_prefix(life).then_some(life)?))
 }
@@ -134,7 +138,7 @@ mod tests {
         let key = forwarded_key(ForwardKey::Derived, &address, one).unwrap();
         assert_eq!(key.len(), 36);
         assert_ne!(key, forwarded_key(ForwardKey::Derived, &address, two).unwrap());
-        for spelled in [key.clone(), format!("\"{key}\"")] {
+        for spelled in [key.clone(), format!("\"{key}\""), format!("alice/{key}"), format!("é-{key}")] {
             let (id, life) = read_derived(&spelled).unwrap();
             assert_eq!(id, RecordId::of(&address));
             assert!(names_life(life, one) && !names_life(life, two));
@@ -142,9 +146,17 @@ mod tests {
         assert!(names_life(&life_name(one), one) && !names_life(&life_name(one)[..9], one));
         assert_eq!(forwarded_key(ForwardKey::AsIs, &address, one).unwrap(), "order-1");
         assert_eq!(forwarded_key(ForwardKey::None, &address, one), None);
-        for wrong in
-            ["", "order-1", &key[1..], &key.to_uppercase(), &format!("{key}0"), "ééééééééééééééééééé"]
-        {
+        for wrong in [
+            "",
+            "order-1",
+            &key[1..],
+            &key.to_uppercase(),
+            &format!("{key}0"),
+            &format!("{key}/x"),
+            &format!("a{key}"),
+            &format!("é{key}"),
+            "ééééééééééééééééééé",
+        ] {
             assert_eq!(read_derived(wrong), None, "{wrong}");
         }
     }

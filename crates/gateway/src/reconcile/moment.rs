@@ -32,6 +32,12 @@ impl Moment {
         Some(Self { first, last: first.checked_add(SECOND - 1)? })
     }
 
+    /// Its last microsecond.
+    #[must_use]
+    pub const fn latest(self) -> Timestamp {
+        Timestamp::from_micros(self.last)
+    }
+
     /// Whether all of it is before `moment`.
     #[must_use]
     pub const fn is_before(self, moment: Timestamp) -> bool {

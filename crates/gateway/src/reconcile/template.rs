@@ -338,11 +338,6 @@ impl Inserted {
         &self.written
     }
 
-    /// Whether something is inserted.
-    pub(crate) fn has_pointer(&self) -> bool {
-        self.pieces.iter().any(Result::is_err)
-    }
-
     /// With texts and whole numbers as they are.
     pub(super) fn plain(&self, found: &Found<'_>) -> Result<String, Why> {
         self.fill(found, |part| Ok(part.name()?.map(std::borrow::Cow::into_owned)))

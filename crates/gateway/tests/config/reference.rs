@@ -35,6 +35,7 @@ fn what_it_calls_defaults_are_the_defaults() {
     assert_eq!(said.store, real.store);
     assert_eq!(said.scope, real.scope);
     assert_eq!(said.limits, real.limits);
+    assert_eq!(said.workers, real.workers);
     assert_eq!(said.drain, real.drain);
     // In a comment, because it goes with another choice than the default.
     assert!(REFERENCE.contains("# tombstone = \"30d\""));
@@ -64,20 +65,110 @@ fn what_is_shown_can_be_written() {
     }
 }
 
+/// The same of probes and webhooks, but for headers, which may hold secrets.
+#[test]
+fn what_is_shown_of_a_probe_and_a_webhook_can_be_written() {
+    let probe = r#"
+forward_key = "derived"
+horizon = "2m"
+[defaults.probe]
+url = "/p?k={forwarded_key}"
+park_after = 3
+backoff = "1s"
+happened = [{ status = [200, "3xx"], all = [{ pointer = "/a~1b", equals = 'x"y' }, { pointer = "/n", one_of = [1, true] }] }, 201]
+did_not_happen = [404, { pointer = "/list", empty = true }]
+not_yet = ["5xx"]
+answers = [{ when = { pointer = "/s", exists = false }, status = 402, body = '{"id": "{pointer:/id}"}' }, { status = 200, pointer = "/a" }]
+reference = "/id"
+"#;
+    let shown = parse(&format!("[defaults]{probe}")).unwrap().otherwise;
+    let lines: Vec<_> = shown.settings().iter().map(|(name, value)| format!("{name} = {value}")).collect();
+    let text = lines.join("\n");
+    assert_eq!(parse(&format!("[defaults]\n{text}")).expect(&text).otherwise, shown, "{text}");
+
+    let webhooks = r#"
+[[webhook]]
+name = "one"
+scheme = "stripe"
+secrets = ["env:PROVIDER_SECRET"]
+record = { key = "k-{pointer:/k}", scope = "/s", operation = "POST /x" }
+created = "/created"
+did_not_happen = [{ pointer = "/type", equals = "failed" }]
+did_not_happen_is_final = true
+fence = "/fence"
+[[webhook]]
+name = "two"
+scheme = "standard"
+secrets = ["env:PROVIDER_SECRET"]
+record = { id = "/id" }
+life = "/life"
+happened = [{ pointer = "/type", equals = "done" }]
+ignored = [{ pointer = "/type", exists = true }]
+answer = { status = 201, headers = { location = "/x/{pointer:/id}" }, body = "" }
+"#;
+    let config = crate::parse_with(&[("PROVIDER_SECRET", SECRET)], webhooks).unwrap();
+    let section = |webhook: &oncegate_gateway::reconcile::Webhook| {
+        let lines = webhook.settings().into_iter().map(|(name, value)| format!("{name} = {value}\n"));
+        format!("[[webhook]]\n{}", lines.collect::<String>())
+    };
+    let text: String = config.webhooks.iter().map(section).collect();
+    let again = crate::parse_with(&[("PROVIDER_SECRET", SECRET)], &text).expect(&text);
+    assert_eq!(again.webhooks, config.webhooks);
+}
+
 /// serde itself says which keys there are: a new one that nobody has documented fails here.
 #[test]
 fn every_key_is_documented() {
     for section in keys_of("") {
         match section.as_str() {
             "route" | "defaults" => {}
+            "webhook" => check("webhook", &keys_of("[[webhook]]\n"), webhook()),
             section => check(section, &keys_of(&format!("[{section}]\n")), &part(section)),
         }
     }
-    let rules = keys_of("[defaults]\n");
+    let mut rules = keys_of("[defaults]\n");
     assert_eq!(rules, keys_of("[[route]]\n"));
+    assert!(rules.remove("probe"), "has a section of its own");
+    let probe = part("route.probe");
+    check("route.probe", &keys_of("[defaults.probe]\n"), &probe);
+    for (table, text) in [
+        ("[defaults.probe.answer]", probe.as_str()),
+        ("[[defaults.probe.happened]]", &probe),
+        ("[[webhook]]\n[webhook.record]", webhook()),
+    ] {
+        let missing: Vec<_> = keys_of(&format!("{table}\n")).into_iter().collect();
+        let missing: Vec<_> = missing.iter().filter(|key| !text.contains(&format!("{key} = "))).collect();
+        assert!(missing.is_empty(), "{table}: not in reference.toml: {missing:?}");
+    }
     let routes = REFERENCE.split_once("\n[[route]]").unwrap().1;
     check("defaults", &rules, &format!("{}\n{routes}", part("defaults")));
 }
+
+/// The example of a webhook, which needs secrets, and so is a comment.
+fn webhook() -> &'static str {
+    REFERENCE.split_once("\n# [[webhook]]\n").unwrap().1
+}
+
+#[test]
+fn its_webhook_can_be_used_once_its_secrets_are_there() {
+    let lines = webhook().lines().map(|line| line.trim_start_matches("# "));
+    let lines: Vec<_> = lines.filter(|line| line.contains(" = ")).collect();
+    let without: Vec<_> =
+        lines.iter().filter(|line| !webhook().contains(&format!("# # {line}"))).copied().collect();
+    let route = "[[route]]\nmatch = \"POST /x\"\nforward_key = \"derived\"\n";
+    let text = format!("{route}[[webhook]]\n{}", without.join("\n"));
+    let config = crate::parse_with(&[("PROVIDER_SECRET", SECRET), ("PROVIDER_SECRET_NEXT", SECRET)], &text)
+        .expect(&text);
+    assert_eq!(config.webhooks[0].secrets.len(), 2);
+    let default = "[[webhook]]\nname = \"x\"\nscheme = \"standard\"\nsecrets = [\"env:PROVIDER_SECRET\"]\nrecord = { reference = \"/id\" }\n\
+        did_not_happen = [{ pointer = \"/x\", exists = true }]";
+    let default = crate::parse_with(&[("PROVIDER_SECRET", SECRET)], default).unwrap();
+    assert_eq!(config.webhooks[0].tolerance, default.webhooks[0].tolerance);
+    assert_eq!(config.webhooks[0].body_bytes_max, default.webhooks[0].body_bytes_max);
+    assert_eq!(config.webhooks[0].final_fence, None);
+}
+
+const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
 /// The keys that a section has.
 fn keys_of(section: &str) -> BTreeSet<String> {

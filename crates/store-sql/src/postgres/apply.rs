@@ -1,4 +1,4 @@
-//! A batch is one transaction, sent in one go, and its outcomes leave after the commit.
+//! A batch is one transaction, sent in one go, and its outcomes leave after the commit. So is whatever else is written.
 //!
 //! **Invariant:** "nothing was written" is said only where no server was reached, or the server itself refused a statement
 //! before the commit. Whatever else goes wrong once the batch is on its way (a lost connection, a time limit, an error or a
@@ -8,14 +8,14 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::OptionFuture;
 use oncegate_core::identity::RecordId;
 use oncegate_store::{Effect, Outcome, Result, StoreError, Write};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
+use tokio_postgres::types::ToSql;
 
-use super::batch::{Wave, waves};
+use super::batch::{Entries, Wave, waves};
 use super::error::Failure;
 use super::link::Link;
 use super::row::decode;
@@ -66,7 +66,29 @@ impl Writers {
                     tracing::debug!(failure = %broken.failure, tried, "a batch was in another's way; trying again");
                     tokio::time::sleep(Duration::from_millis(1 << tried)).await;
                 }
-                Err(broken) => return Err(broken.into_error()),
+                Err(broken) => return Err(broken.into_error("apply")),
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// Runs one statement that may well be run twice, in a transaction of its own.
+    pub(super) async fn run(
+        &self,
+        operation: &'static str,
+        query: &Query,
+        bound: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>> {
+        let _permit = self.free.acquire().await;
+        let link = self.one().await;
+        for tried in 1.. {
+            match attempt_one(&link, query, bound).await {
+                Ok(rows) => return Ok(rows),
+                Err(broken) if broken.is_worth_another_try() && tried < TRIES => {
+                    tracing::debug!(failure = %broken.failure, tried, operation, "in another's way; trying again");
+                    tokio::time::sleep(Duration::from_millis(1 << tried)).await;
+                }
+                Err(broken) => return Err(broken.into_error(operation)),
             }
         }
         Ok(Vec::new())
@@ -117,8 +139,8 @@ impl Broken {
         self.effect == Effect::None && self.failure.code() == Some(&SqlState::UNIQUE_VIOLATION)
     }
 
-    fn into_error(self) -> StoreError {
-        self.failure.during("apply", self.effect)
+    fn into_error(self, operation: &'static str) -> StoreError {
+        self.failure.during(operation, self.effect)
     }
 }
 
@@ -135,7 +157,28 @@ async fn attempt(
     prepared.unwrap_or(Err(Failure::TimedOut)).map_err(Broken::none)?;
     let transaction = transact(&session, statements, waves, batch, answers);
     let ended = tokio::time::timeout(WRITE_TIMEOUT, transaction).await;
-    let ended = ended.unwrap_or_else(|_| Err(Broken::unknown(Failure::TimedOut)));
+    done(link, session, ended.unwrap_or_else(|_| Err(Broken::unknown(Failure::TimedOut)))).await
+}
+
+async fn attempt_one(
+    link: &Link,
+    query: &Query,
+    bound: &[&(dyn ToSql + Sync)],
+) -> std::result::Result<Vec<Row>, Broken> {
+    let session = link.take().await.map_err(Broken::none)?;
+    let prepared = tokio::time::timeout(WRITE_TIMEOUT, session.prepare(query)).await;
+    prepared.unwrap_or(Err(Failure::TimedOut)).map_err(Broken::none)?;
+    let transaction = in_one_trip(&session, session.query(query, bound));
+    let ended = tokio::time::timeout(WRITE_TIMEOUT, transaction).await;
+    done(link, session, ended.unwrap_or_else(|_| Err(Broken::unknown(Failure::TimedOut)))).await
+}
+
+/// Puts back the session, if it is fit for more.
+async fn done<T>(
+    link: &Link,
+    session: Arc<Session>,
+    ended: std::result::Result<T, Broken>,
+) -> std::result::Result<T, Broken> {
     if ended.is_ok() || ended.as_ref().is_err_and(Broken::is_worth_another_try) {
         // A refused transaction of several waves is still open.
         if ended.is_ok()
@@ -154,30 +197,78 @@ async fn prepare(
     answers: Answers,
 ) -> std::result::Result<(), Failure> {
     for wave in waves {
-        for (query, is_used) in [
-            (insert_of(statements, wave), !wave.insert.is_empty()),
-            (settle_of(statements, answers), !wave.settle.is_empty()),
-            (&statements.settle_over, !wave.settle_over.is_empty()),
-            (&statements.move_on, !wave.move_on.is_empty()),
-            (&statements.remove, !wave.remove.is_empty()),
-        ] {
-            if is_used {
-                session.prepare(query).await?;
-            }
+        for part in parts(statements, wave, answers, &0).iter().filter(|part| !part.places.is_empty()) {
+            session.prepare(part.query).await?;
         }
     }
     session.prepare(&statements.read).await
 }
 
-fn insert_of<'s>(statements: &'s Statements, wave: &Wave<'_>) -> &'s Query {
-    if wave.insert.are_reserves() { &statements.reserve } else { &statements.insert }
+/// One statement of a wave.
+struct Part<'w> {
+    query: &'w Query,
+    bound: Vec<&'w (dyn ToSql + Sync)>,
+    /// Where in the batch its writes are, and which keys they are about. Empty: there is nothing to ask.
+    places: &'w [(usize, RecordId)],
 }
 
-const fn settle_of(statements: &Statements, answers: Answers) -> &Query {
-    match answers {
-        Answers::New => &statements.settle,
-        Answers::Any => &statements.settle_over,
+impl Part<'_> {
+    async fn ask(&self, session: &Session) -> Option<std::result::Result<Vec<Row>, Failure>> {
+        if self.places.is_empty() {
+            return None;
+        }
+        Some(session.query(self.query, &self.bound).await)
     }
+}
+
+/// Inserts first, then updates, then removals. If one write of a part tells something, all of the part go by the statement that
+/// can: so the rows are locked in the same order, whoever tells what.
+fn parts<'w>(
+    statements: &'w Statements,
+    wave: &'w Wave<'_>,
+    answers: Answers,
+    insert_due: &'w i64,
+) -> [Part<'w>; 5] {
+    let Wave { insert, settle, settle_over, move_on, remove } = wave;
+    let told = |query, told: &'w Query, mut bound: Vec<_>, entries: &'w Entries<'_>, places| {
+        if entries.is_empty() {
+            return Part { query, bound, places };
+        }
+        bound.extend(entries.bound());
+        Part { query: told, bound, places }
+    };
+    let due: [&'w (dyn ToSql + Sync); 1] = [insert_due];
+    let inserts = if insert.are_reserves() && insert.entries.is_empty() {
+        Part {
+            query: &statements.reserve,
+            bound: [&insert.reserved()[..], &due].concat(),
+            places: &insert.places,
+        }
+    } else {
+        let bound = [&insert.inserted()[..], &due].concat();
+        told(&statements.insert, &statements.insert_told, bound, &insert.entries, &insert.places)
+    };
+    let settles = if answers == Answers::New && settle.entries.is_empty() {
+        Part { query: &statements.settle, bound: settle.settled().into(), places: &settle.places }
+    } else {
+        let bound = settle.settled_over().into();
+        told(&statements.settle_over, &statements.settle_told, bound, &settle.entries, &settle.places)
+    };
+    let over = settle_over.settled_over().into();
+    let (moved, removed) = (move_on.moved().into(), remove.bound().into());
+    [
+        inserts,
+        settles,
+        told(
+            &statements.settle_over,
+            &statements.settle_told,
+            over,
+            &settle_over.entries,
+            &settle_over.places,
+        ),
+        told(&statements.move_on, &statements.move_on_told, moved, &move_on.entries, &move_on.places),
+        told(&statements.remove, &statements.remove_told, removed, &remove.entries, &remove.places),
+    ]
 }
 
 async fn transact(
@@ -188,30 +279,13 @@ async fn transact(
     answers: Answers,
 ) -> std::result::Result<Vec<Outcome>, Broken> {
     let mut outcomes = Outcomes::new(batch);
-    let warned = session.warnings();
     if let [wave] = waves {
-        // All of it is sent before the first answer is awaited.
-        let (begun, written, committed) = futures_util::join!(
-            begin(session),
-            write(session, statements, wave, answers),
-            session.run("COMMIT")
-        );
-        let is_refused = written.as_ref().err().is_some_and(Failure::is_refusal);
-        match (begun, written, committed) {
-            (Ok(()), Ok(applied), Ok(())) => outcomes.note(applied),
-            // After a refusal the server makes a rollback of the commit.
-            (Ok(()), Err(failure), _) if is_refused => return Err(Broken::none(failure)),
-            (Err(failure), ..) | (_, Err(failure), _) | (.., Err(failure)) => {
-                return Err(Broken::unknown(failure));
-            }
-        }
-        if session.warnings() != warned {
-            return Err(Broken::unknown(warning()));
-        }
+        outcomes.note(in_one_trip(session, write(session, statements, wave, answers)).await?);
         // What refused them is read in a statement of its own: that of the batch cannot see who won.
         outcomes.read_refused(session, statements, wave).await.map_err(Broken::unknown)?;
         return Ok(outcomes.done());
     }
+    let warned = session.warnings();
     begin(session).await.map_err(Broken::none)?;
     for wave in waves {
         let applied = write(session, statements, wave, answers).await.map_err(Broken::none)?;
@@ -223,6 +297,25 @@ async fn transact(
         return Err(Broken::unknown(warning()));
     }
     Ok(outcomes.done())
+}
+
+/// A transaction of which all is sent before the first answer is awaited.
+async fn in_one_trip<T>(
+    session: &Session,
+    written: impl Future<Output = std::result::Result<T, Failure>>,
+) -> std::result::Result<T, Broken> {
+    let warned = session.warnings();
+    let (begun, written, committed) = futures_util::join!(begin(session), written, session.run("COMMIT"));
+    let is_refused = written.as_ref().err().is_some_and(Failure::is_refusal);
+    let value = match (begun, written, committed) {
+        (Ok(()), Ok(value), Ok(())) => value,
+        // After a refusal the server makes a rollback of the commit.
+        (Ok(()), Err(failure), _) if is_refused => return Err(Broken::none(failure)),
+        (Err(failure), ..) | (_, Err(failure), _) | (.., Err(failure)) => {
+            return Err(Broken::unknown(failure));
+        }
+    };
+    if session.warnings() == warned { Ok(value) } else { Err(Broken::unknown(warning())) }
 }
 
 /// A commit that is cut short while it waits for a synchronous standby succeeds, with a warning that it may not be there.
@@ -241,7 +334,7 @@ async fn begin(session: &Session) -> std::result::Result<(), Failure> {
 /// Places in the batch whose writes were applied.
 type Applied = Vec<usize>;
 
-/// Inserts first, then updates, then removals.
+/// Asks all parts of a wave, one after the other.
 async fn write(
     session: &Session,
     statements: &Statements,
@@ -249,36 +342,22 @@ async fn write(
     answers: Answers,
 ) -> std::result::Result<Applied, Failure> {
     let insert_due = wave.insert.first_due_at();
-    let (reserved, inserted) = (wave.insert.reserved(), wave.insert.inserted());
-    let inserted = if wave.insert.are_reserves() { &reserved[..] } else { &inserted[..] };
-    let inserted = [inserted, &[&insert_due]].concat();
-    let (settled, settled_over) = (wave.settle.settled(), wave.settle.settled_over());
-    let settled = if answers == Answers::New { &settled[..] } else { &settled_over[..] };
-    let settled_over = wave.settle_over.settled_over();
-    let moved = wave.move_on.moved();
-    let removed = wave.remove.bound();
-    let ask =
-        |query, bound, is_empty: bool| OptionFuture::from((!is_empty).then(|| session.query(query, bound)));
+    let parts = parts(statements, wave, answers, &insert_due);
+    let [first, second, third, fourth, fifth] = &parts;
     // Each is sent when it is first polled, in this order.
-    let (first, second, third, fourth, fifth) = futures_util::join!(
-        ask(insert_of(statements, wave), &inserted[..], wave.insert.is_empty()),
-        ask(settle_of(statements, answers), settled, wave.settle.is_empty()),
-        ask(&statements.settle_over, &settled_over[..], wave.settle_over.is_empty()),
-        ask(&statements.move_on, &moved[..], wave.move_on.is_empty()),
-        ask(&statements.remove, &removed[..], wave.remove.is_empty()),
+    let answered = futures_util::join!(
+        first.ask(session),
+        second.ask(session),
+        third.ask(session),
+        fourth.ask(session),
+        fifth.ask(session)
     );
-    let parts = [
-        (first, &wave.insert.places),
-        (second, &wave.settle.places),
-        (third, &wave.settle_over.places),
-        (fourth, &wave.move_on.places),
-        (fifth, &wave.remove.places),
-    ];
+    let answered: [_; 5] = answered.into();
     let mut applied = Applied::new();
     let mut failed: Option<Failure> = None;
-    for (result, places) in parts {
-        match result {
-            Some(Ok(rows)) => add(&mut applied, &rows, places)?,
+    for (answer, part) in answered.into_iter().zip(&parts) {
+        match answer {
+            Some(Ok(rows)) => add(&mut applied, &rows, part.places)?,
             // The first refusal is the reason; the later ones only say that the transaction is over.
             Some(Err(failure)) if failed.as_ref().is_none_or(|earlier| !earlier.is_refusal()) => {
                 failed = Some(failure);

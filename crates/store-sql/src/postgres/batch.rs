@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use oncegate_core::audit::Entry;
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::{Record, StateKind};
 use oncegate_core::time::{Timestamp, micros};
@@ -49,13 +50,13 @@ pub(super) fn waves(batch: &[Write]) -> Vec<Wave<'_>> {
 
 impl<'w> Wave<'w> {
     fn add(&mut self, place: usize, write: &'w Write) {
-        match &write.change {
+        let entries = match &write.change {
             Change::Insert(record) => self.insert.add(place, 0, record),
             Change::Swap { expect, record } if expires_late(record) => {
-                self.settle.add(place, expect.as_raw(), record);
+                self.settle.add(place, expect.as_raw(), record)
             }
             Change::Swap { expect, record } if record.state.kind() == StateKind::Completed => {
-                self.settle_over.add(place, expect.as_raw(), record);
+                self.settle_over.add(place, expect.as_raw(), record)
             }
             Change::Swap { expect, record } => self.move_on.add(place, expect.as_raw(), record),
             Change::Remove { id, expect, grace } => {
@@ -63,7 +64,11 @@ impl<'w> Wave<'w> {
                 self.remove.id.push(write_id(write));
                 self.remove.expect.push(expect.as_raw());
                 self.remove.grace.push(micros(*grace));
+                &mut self.remove.entries
             }
+        };
+        if let Some(entry) = &write.entry {
+            entries.add(entry);
         }
     }
 }
@@ -110,10 +115,13 @@ pub(super) struct Rows<'w> {
     operation: Vec<&'w str>,
     rest: Vec<Vec<u8>>,
     answer: Vec<Option<Vec<u8>>>,
+    /// What those of the writes tell that tell something.
+    pub(super) entries: Entries<'w>,
 }
 
 impl<'w> Rows<'w> {
-    fn add(&mut self, place: usize, expect: i64, record: &'w Record) {
+    /// Adds a write, and says where what it tells belongs.
+    fn add(&mut self, place: usize, expect: i64, record: &'w Record) -> &mut Entries<'w> {
         self.places.push((place, record.id));
         self.place.push(i32::try_from(place).unwrap_or(i32::MAX));
         self.id.push(&record.id.as_bytes()[..]);
@@ -130,10 +138,7 @@ impl<'w> Rows<'w> {
         self.operation.push(record.operation.as_str());
         self.rest.push(record.encode_row());
         self.answer.push(record.encode_answer());
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        &mut self.entries
     }
 
     /// New leases, and nothing else.
@@ -236,14 +241,48 @@ pub(super) struct Removals<'w> {
     id: Vec<&'w [u8]>,
     expect: Vec<i64>,
     grace: Vec<i64>,
+    pub(super) entries: Entries<'w>,
 }
 
 impl Removals<'_> {
-    pub(super) fn is_empty(&self) -> bool {
-        self.places.is_empty()
-    }
-
     pub(super) fn bound(&self) -> [&(dyn ToSql + Sync); 3] {
         [&self.id, &self.expect, &self.grace]
+    }
+}
+
+/// Entries of the audit trail, column by column.
+#[derive(Default)]
+pub(super) struct Entries<'w> {
+    id: Vec<&'w [u8]>,
+    at: Vec<i64>,
+    act: Vec<i16>,
+    node: Vec<&'w [u8]>,
+    bytes: Vec<Vec<u8>>,
+}
+
+impl<'w> Entries<'w> {
+    /// In the order of their records, as writes are; of one record, in their own.
+    pub(super) fn of(entries: &'w [Entry]) -> Self {
+        let mut sorted: Vec<_> = entries.iter().collect();
+        sorted.sort_by_key(|entry| entry.id);
+        let mut columns = Self::default();
+        sorted.into_iter().for_each(|entry| columns.add(entry));
+        columns
+    }
+
+    fn add(&mut self, entry: &'w Entry) {
+        self.id.push(&entry.id.as_bytes()[..]);
+        self.at.push(entry.at.as_micros());
+        self.act.push(i16::from(entry.act.number()));
+        self.node.push(entry.node.as_bytes());
+        self.bytes.push(entry.encode());
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.id.is_empty()
+    }
+
+    pub(super) fn bound(&self) -> [&(dyn ToSql + Sync); 5] {
+        [&self.id, &self.at, &self.act, &self.node, &self.bytes]
     }
 }

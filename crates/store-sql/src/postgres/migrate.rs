@@ -7,7 +7,10 @@ use super::session::Session;
 use super::settings::{Schema, Settings};
 
 /// The scripts, in order; the table `migration` says how many a schema has had.
-const MIGRATIONS: [&str; 1] = [include_str!("../../migrations/postgres/0001_records.sql")];
+pub(super) const MIGRATIONS: [&str; 2] = [
+    include_str!("../../migrations/postgres/0001_records.sql"),
+    include_str!("../../migrations/postgres/0002_trail.sql"),
+];
 
 /// Migrates. All of it is one transaction behind a lock of that transaction, which also works through a pooler.
 pub(super) async fn run(settings: &Settings) -> Result<()> {

@@ -7,11 +7,13 @@
 use tokio_postgres::types::Type;
 
 use super::settings::Schema;
+use trail::Trail;
 
+pub(super) mod trail;
 pub(super) mod types;
 
 /// How many there are.
-pub(super) const QUERIES: usize = 14;
+pub(super) const QUERIES: usize = 24;
 
 /// A statement, the types of its parameters (as it casts them), and its place among a session's prepared ones.
 #[derive(Debug)]
@@ -42,6 +44,13 @@ pub(super) struct Statements {
     pub(super) attended: Query,
     pub(super) clock: Query,
     pub(super) counts: Query,
+    /// The audit trail, and what is kept apart.
+    pub(super) trail: Trail,
+    /// The same as above, where some of the writes tell something.
+    pub(super) insert_told: Query,
+    pub(super) settle_told: Query,
+    pub(super) move_on_told: Query,
+    pub(super) remove_told: Query,
     /// `SELECT` of whole records, up to its conditions.
     pub(super) select: String,
 }
@@ -129,6 +138,50 @@ impl Statements {
             )
         };
         let now = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+        // Each of these with nothing beside it, or with the entries of those of its rows that were changed.
+        let insert = |entered: &str| {
+            format!(
+                "WITH {batch}, inserted AS (INSERT INTO {record} (seq, {INSERTED}) \
+                 SELECT (SELECT first FROM batch) + place, {INSERTED} FROM unnest($1::integer[], $2::bytea[], \
+                 $3::bigint[], $4::smallint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::boolean[], \
+                 $10::text[], $11::text[], $12::text[], $13::bytea[]) AS new (place, {INSERTED}) \
+                 ON CONFLICT (id) DO NOTHING RETURNING id, seq), {}, \
+                 kept AS (INSERT INTO {answer} (seq, bytes) SELECT inserted.seq, new.answer FROM inserted \
+                 JOIN unnest($2::bytea[], $14::bytea[]) AS new (id, answer) ON new.id = inserted.id \
+                 WHERE new.answer IS NOT NULL){entered} {}",
+                noted("$15::bigint"),
+                told("inserted")
+            )
+        };
+        let settle_over = |entered: &str| {
+            format!(
+                "WITH {}, {}, kept AS (INSERT INTO {answer} (seq, bytes) SELECT seq, answer FROM swapped \
+                 ON CONFLICT (seq) DO UPDATE SET bytes = excluded.bytes){entered} {}",
+                swapped(true),
+                noted_alone(2),
+                told("swapped")
+            )
+        };
+        let move_on = |entered: &str| {
+            format!(
+                "WITH {}, {}, dropped AS (DELETE FROM {answer} WHERE seq = ANY(ARRAY(SELECT seq FROM swapped))){entered} {}",
+                swapped(false),
+                noted_alone(1),
+                told("swapped")
+            )
+        };
+        // Settled states only, past retention by this server's own clock.
+        let remove = |entered: &str| {
+            format!(
+                "WITH removed AS (DELETE FROM {record} r \
+                 USING unnest($1::bytea[], $2::bigint[], $3::bigint[]) AS old (id, expect, grace) \
+                 WHERE r.id = ANY($1::bytea[]) AND r.id = old.id AND r.version = old.expect \
+                 AND r.state IN (2, 3, 5) AND r.expires_at <= {now} - old.grace RETURNING r.id, r.seq), \
+                 dropped AS (DELETE FROM {answer} WHERE seq = ANY(ARRAY(SELECT seq FROM removed))){entered} {}",
+                told("removed")
+            )
+        };
+        let entered = |rows: &str, from: usize| format!(", {}", trail::entered(schema, rows, from));
         Self {
             reserve: query(
                 0,
@@ -143,21 +196,8 @@ impl Statements {
                     told("inserted")
                 ),
             ),
-            insert: query(
-                1,
-                format!(
-                    "WITH {batch}, inserted AS (INSERT INTO {record} (seq, {INSERTED}) \
-                     SELECT (SELECT first FROM batch) + place, {INSERTED} FROM unnest($1::integer[], $2::bytea[], \
-                     $3::bigint[], $4::smallint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::boolean[], \
-                     $10::text[], $11::text[], $12::text[], $13::bytea[]) AS new (place, {INSERTED}) \
-                     ON CONFLICT (id) DO NOTHING RETURNING id, seq), {}, \
-                     kept AS (INSERT INTO {answer} (seq, bytes) SELECT inserted.seq, new.answer FROM inserted \
-                     JOIN unnest($2::bytea[], $14::bytea[]) AS new (id, answer) ON new.id = inserted.id \
-                     WHERE new.answer IS NOT NULL) {}",
-                    noted("$15::bigint"),
-                    told("inserted")
-                ),
-            ),
+            insert: query(1, insert("")),
+            insert_told: query(14, insert(&entered("inserted", 16))),
             settle: query(
                 2,
                 format!(
@@ -171,37 +211,12 @@ impl Statements {
                     told("swapped")
                 ),
             ),
-            settle_over: query(
-                12,
-                format!(
-                    "WITH {}, {}, kept AS (INSERT INTO {answer} (seq, bytes) SELECT seq, answer FROM swapped \
-                     ON CONFLICT (seq) DO UPDATE SET bytes = excluded.bytes) {}",
-                    swapped(true),
-                    noted_alone(2),
-                    told("swapped")
-                ),
-            ),
-            move_on: query(
-                3,
-                format!(
-                    "WITH {}, {}, dropped AS (DELETE FROM {answer} WHERE seq = ANY(ARRAY(SELECT seq FROM swapped))) {}",
-                    swapped(false),
-                    noted_alone(1),
-                    told("swapped")
-                ),
-            ),
-            // Settled states only, past retention by this server's own clock.
-            remove: query(
-                4,
-                format!(
-                    "WITH removed AS (DELETE FROM {record} r \
-                     USING unnest($1::bytea[], $2::bigint[], $3::bigint[]) AS old (id, expect, grace) \
-                     WHERE r.id = ANY($1::bytea[]) AND r.id = old.id AND r.version = old.expect \
-                     AND r.state IN (2, 3, 5) AND r.expires_at <= {now} - old.grace RETURNING r.id, r.seq), \
-                     dropped AS (DELETE FROM {answer} WHERE seq = ANY(ARRAY(SELECT seq FROM removed))) {}",
-                    told("removed")
-                ),
-            ),
+            settle_over: query(12, settle_over("")),
+            settle_told: query(15, settle_over(&entered("swapped", 13))),
+            move_on: query(3, move_on("")),
+            move_on_told: query(16, move_on(&entered("swapped", 12))),
+            remove: query(4, remove("")),
+            remove_told: query(17, remove(&entered("removed", 4))),
             read: query(5, format!("{select} WHERE r.id = ANY($1::bytea[])")),
             read_by_seq: query(6, format!("{select} WHERE r.seq = ANY($1::bigint[])")),
             page: query(
@@ -233,6 +248,7 @@ impl Statements {
                      GROUP BY state"
                 ),
             ),
+            trail: Trail::new(schema, 18),
             select,
         }
     }

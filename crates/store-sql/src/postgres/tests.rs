@@ -19,6 +19,7 @@ use super::{PostgresOptions, PostgresStore, migrate};
 mod pages;
 
 const BATCH: u64 = 64;
+const TABLES: [&str; 5] = ["record", "answer", "note", "entry", "apart"];
 /// The first 128 notes of [`Place::fill`].
 const PAGE: &str = "1, 4000000000000000, 0, 4000000000012701, 4100000000000000";
 
@@ -60,7 +61,10 @@ impl Place {
              FROM generate_series(1, {rows}) n; \
              INSERT INTO {{}}.answer SELECT n, '' FROM generate_series(1, {rows}) n; \
              INSERT INTO {{}}.note (kind, due_at, first, last) SELECT 1, 4000000000000000 + n, n, n + 99 \
-             FROM generate_series(1, {rows}, 100) n"
+             FROM generate_series(1, {rows}, 100) n; \
+             INSERT INTO {{}}.entry (id, at, act, node, bytes) SELECT int8send(n), n, 1, '', '' \
+             FROM generate_series(1, {rows}) n; \
+             INSERT INTO {{}}.apart SELECT int8send(n), n, n, '' FROM generate_series(1, {rows}) n"
         ))
         .await;
     }
@@ -79,6 +83,16 @@ impl Place {
             ("settle_over", &all.settle_over, SETUP_WRITE),
             ("move_on", &all.move_on, SETUP_WRITE),
             ("remove", &all.remove, SETUP_WRITE),
+            ("insert_told", &all.insert_told, SETUP_WRITE),
+            ("settle_told", &all.settle_told, SETUP_WRITE),
+            ("move_on_told", &all.move_on_told, SETUP_WRITE),
+            ("remove_told", &all.remove_told, SETUP_WRITE),
+            ("tell", &all.trail.tell, SETUP_WRITE),
+            ("story", &all.trail.story, SETUP_READ),
+            ("drop_entries", &all.trail.drop_entries, SETUP_WRITE),
+            ("keep_apart", &all.trail.keep_apart, SETUP_WRITE),
+            ("apart", &all.trail.apart, SETUP_READ),
+            ("drop_apart", &all.trail.drop_apart, SETUP_WRITE),
             ("read_refused", &all.read, SETUP_WRITE),
             ("read", &all.read, SETUP_READ),
             ("read_by_seq", &all.read_by_seq, SETUP_READ),
@@ -99,6 +113,10 @@ fn bound(what: &str, query: &Query, first: u64) -> String {
     match what {
         "page" => return "1, 4100000000000000, 0, 0".to_owned(),
         "tidy" => return format!("{PAGE}, 1"),
+        "story" => return format!("'\\x{:016x}', {BATCH}", 7),
+        "drop_entries" => return format!("1000, {BATCH}"),
+        "keep_apart" => return "'\\x00', 1, 1, '\\x00'".to_owned(),
+        "apart" => return format!("10, '\\x00', {BATCH}"),
         "noted" => return format!("{PAGE}, 1, 4100000000000000, NULL, {BATCH}"),
         _ => {}
     }
@@ -139,14 +157,22 @@ async fn explain(session: &Session, how: &str, name: &str, bound: &str) -> Strin
 
 /// No table is read as a whole; a row of `record` is reached by the index of what was named.
 fn is_by_index(what: &str, plan: &str) {
-    for table in ["record", "answer", "note"] {
+    for table in TABLES {
         assert!(!plan.contains(&format!("Seq Scan on {table}")), "{what} reads all of {table}:\n{plan}");
     }
     let expected = match what {
         "reserve" | "insert" => ["Conflict Arbiter Indexes: record_id", "Insert on record"],
+        "insert_told" => ["Conflict Arbiter Indexes: record_id", "Insert on entry"],
         "settle" | "settle_over" | "move_on" | "remove" | "read_refused" | "read" => {
             ["using record_id on record", "Index Cond: (id = ANY ("]
         }
+        "settle_told" | "move_on_told" | "remove_told" => ["using record_id on record", "Insert on entry"],
+        "tell" => ["Insert on entry", "Conflict Resolution: NOTHING"],
+        "story" => ["using entry_record on entry", "Index Cond: (id = "],
+        "drop_entries" => ["using entry_age on entry", "using entry_pkey on entry"],
+        "keep_apart" => ["Insert on apart", "Conflict Resolution: NOTHING"],
+        "apart" => ["using apart_age on apart", "(at >= "],
+        "drop_apart" => ["using apart_name on apart", "Index Cond: (sha256(name) = ANY ("],
         "read_by_seq" => ["using record_seq on record", "Index Cond: (seq = ANY ("],
         "page" => ["using note_due on note", "Index Cond: ((kind = "],
         "tidy" | "noted" => ["using note_due on note", "using record_seq on record"],
@@ -158,10 +184,7 @@ fn is_by_index(what: &str, plan: &str) {
     // A scan of an index as a whole is no better than one of its table.
     let lines: Vec<_> = plan.lines().collect();
     for (line, next) in lines.iter().zip(lines.iter().skip(1)) {
-        if ["record", "answer", "note"]
-            .iter()
-            .any(|table| line.contains(" using ") && line.contains(&format!(" on {table}")))
-        {
+        if TABLES.iter().any(|table| line.contains(" using ") && line.contains(&format!(" on {table}"))) {
             assert!(next.contains("Index Cond"), "{what} reads all of an index:\n{plan}");
         }
     }
@@ -183,7 +206,7 @@ async fn plans_use_indexes_on_empty_and_on_small_tables() {
     all_are_by_index(&place).await;
     place.fill(3).await;
     all_are_by_index(&place).await;
-    place.run("ANALYZE {}.record, {}.answer, {}.note").await;
+    place.run("ANALYZE {}.record, {}.answer, {}.note, {}.entry, {}.apart").await;
     all_are_by_index(&place).await;
     place.gone().await;
 }
@@ -204,7 +227,7 @@ async fn a_plan_made_on_an_empty_table_is_good_on_a_million_rows() {
     const ROWS: u64 = 1_000_000;
     let place = Place::start().await;
     // Nobody may come to the plans' help; and what is filled in need not survive.
-    for table in ["record", "answer", "note"] {
+    for table in TABLES {
         place.run(&format!("ALTER TABLE {{}}.{table} SET UNLOGGED; ALTER TABLE {{}}.{table} SET (autovacuum_enabled = off)")).await;
     }
     let mut sessions = Vec::new();
@@ -215,17 +238,23 @@ async fn a_plan_made_on_an_empty_table_is_good_on_a_million_rows() {
         explain(&session, "ANALYZE", what, &bound(what, query, 2 * ROWS + n * BATCH)).await;
         sessions.push((what, query, session));
     }
-    place.run("TRUNCATE {}.record, {}.answer, {}.note").await;
+    place.run("TRUNCATE {}.record, {}.answer, {}.note, {}.entry, {}.apart").await;
     for (n, (what, query, session)) in (1..).zip(&sessions) {
         explain(session, "ANALYZE", what, &bound(what, query, 2 * ROWS + n * BATCH)).await;
     }
     // Unlike TRUNCATE, this lets the plans be.
-    place.run("DELETE FROM {}.record; DELETE FROM {}.answer; DELETE FROM {}.note").await;
+    for table in TABLES {
+        place.run(&format!("DELETE FROM {{}}.{table}")).await;
+    }
     place.run("SELECT setval('{}.batch', 1000)").await;
     place.fill(ROWS).await;
     for (n, (what, query, session)) in (1..).zip(&sessions) {
         // New keys for inserts; for the others, rows from all over the table.
-        let first = if ["reserve", "insert"].contains(what) { 3 * ROWS + n * BATCH } else { n * 10_000 };
+        let first = if ["reserve", "insert", "insert_told"].contains(what) {
+            3 * ROWS + n * BATCH
+        } else {
+            n * 10_000
+        };
         // A key is settled once.
         if *what == "settle" {
             place
@@ -241,7 +270,7 @@ async fn a_plan_made_on_an_empty_table_is_good_on_a_million_rows() {
         assert!(blocks < 40 * BATCH, "{what} looked at {blocks} blocks:\n{plan}");
     }
     all_are_by_index(&place).await;
-    place.run("ANALYZE {}.record, {}.answer, {}.note").await;
+    place.run("ANALYZE {}.record, {}.answer, {}.note, {}.entry, {}.apart").await;
     all_are_by_index(&place).await;
     place.gone().await;
 }
@@ -265,6 +294,16 @@ fn every_parameter_is_cast_where_it_first_occurs_and_nowhere_to_another_type() {
         &all.attended,
         &all.clock,
         &all.counts,
+        &all.insert_told,
+        &all.settle_told,
+        &all.move_on_told,
+        &all.remove_told,
+        &all.trail.tell,
+        &all.trail.story,
+        &all.trail.drop_entries,
+        &all.trail.keep_apart,
+        &all.trail.apart,
+        &all.trail.drop_apart,
     ];
     let numbers: BTreeSet<_> = all.iter().map(|query| query.number).collect();
     assert_eq!(numbers, (0..QUERIES).collect(), "all of them, each in its place");

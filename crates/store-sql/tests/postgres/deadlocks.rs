@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncegate_conformance::samples::{FAR_AHEAD, LONG_AGO, moved_to, reserved, token};
+use oncegate_conformance::samples::{FAR_AHEAD, LONG_AGO, entry, moved_to, reserved, token};
+use oncegate_core::audit::{Act, Entry};
 use oncegate_core::record::{Record, StateKind};
 use oncegate_store::{Change, Kind, Outcome, Store, Write};
 use oncegate_store_sql::PostgresStore;
@@ -39,7 +40,13 @@ fn batch(round: u64, who: u64, order: impl Iterator<Item = usize>) -> Vec<Write>
             _ => writes.push(insert(&own)),
         }
     }
-    writes
+    // Every other one tells of what it does, so that the statements with and without entries meet over the same keys.
+    let tells = |write: Write| {
+        let told = (who % 2 == 1).then(|| entry(&reservation(0, who), FAR_AHEAD, Act::Doubted));
+        let told = told.map(|told| Entry { id: write.id(), node: format!("{who}-{round}").into(), ..told });
+        write.telling(told)
+    };
+    writes.into_iter().map(tells).collect()
 }
 
 /// Hammers, and counts by key what was applied: inserts up, removals down.

@@ -1,11 +1,12 @@
 //! What is said when a connection or a server is lost: "nothing was written" only if that is so.
 
+use oncegate_core::audit::Entry;
 use oncegate_core::record::Record;
 use oncegate_store::{Effect, Kind, Outcome, Store, StoreError, Write};
 use oncegate_store_sql::PostgresStore;
 use oncegate_test_servers::{Cut, PgBouncer, Postgres, TcpProxy, until};
 
-use crate::place::{Place, apply_all, completed, in_time, insert, leased, read, swap, until_waiting};
+use crate::place::{Place, apply_all, completed, in_time, insert, leased, read, swap, told, until_waiting};
 
 /// A store behind a proxy, and one that looks at the same rows directly.
 struct Proxied {
@@ -73,6 +74,32 @@ async fn a_settlement_cut_at_its_commit_is_in_doubt() {
         let again =
             in_time(lost.store.apply(&[swap(&row, &completed(&row))])).await.expect("the store works again");
         assert_eq!(again[0] == Outcome::Applied, !is_there, "{cut:?}: {again:?}");
+    }
+}
+
+/// An entry has the fate of its write; and what is told by itself may be told again.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_told_and_cut_at_its_commit_is_in_doubt_and_once() {
+    let lost = Proxied::start().await;
+    for (cut, is_there) in [(Cut::BeforeSending, false), (Cut::AfterSending, true)] {
+        let row = leased(&format!("told-{cut:?}"));
+        let story = async || lost.witness.story(row.id, 10).await.expect("it is told");
+        lost.proxy.cut_at(b"COMMIT\0", 1, cut);
+        let error = lost.fails(&[told(insert(&row), &row, "node")]).await;
+        assert_eq!(error.effect(), Effect::Unknown, "{cut:?}: {error}");
+        lost.proxy.fired();
+        // Waits for the lost transaction, if that has not ended yet.
+        let again = in_time(lost.store.apply(&[told(insert(&row), &row, "node")])).await.expect("it works");
+        assert_eq!(again[0] == Outcome::Applied, !is_there, "{cut:?}: {again:?}");
+        assert_eq!(story().await.len(), 1, "{cut:?}");
+
+        let alone = [Entry { node: "alone".into(), ..story().await.remove(0) }];
+        lost.proxy.cut_at(b"COMMIT\0", 1, cut);
+        let error = in_time(lost.store.tell(&alone)).await.expect_err("it is cut");
+        assert_eq!((error.kind(), error.effect()), (Kind::Unavailable, Effect::Unknown), "{cut:?}: {error}");
+        lost.proxy.fired();
+        in_time(lost.store.tell(&alone)).await.expect("told again");
+        assert_eq!(story().await[1..], alone, "{cut:?}: told once");
     }
 }
 

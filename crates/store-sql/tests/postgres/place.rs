@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use oncegate_conformance::samples::{FAR_AHEAD, LONG_AGO, id, moved_to, reserved};
+use oncegate_conformance::samples::{FAR_AHEAD, LONG_AGO, entry, id, moved_to, reserved};
+use oncegate_core::audit::{Act, Entry};
 use oncegate_core::record::{Record, StateKind};
 use oncegate_store::{Outcome, Store, Write};
 use oncegate_store_sql::PostgresStore;
@@ -109,6 +110,12 @@ pub(crate) fn insert(record: &Record) -> Write {
 
 pub(crate) fn swap(from: &Record, to: &Record) -> Write {
     Write::swap(from.version, Arc::new(to.clone()))
+}
+
+/// The same write, told of by `node`.
+pub(crate) fn told(write: Write, row: &Record, node: &str) -> Write {
+    let told = Entry { node: node.into(), ..entry(row, LONG_AGO, Act::Doubted) };
+    write.telling(Some(told))
 }
 
 /// A reserved row whose lease has lapsed long ago.

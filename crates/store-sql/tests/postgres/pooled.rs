@@ -50,7 +50,8 @@ cases! {
     a_stale_swap_is_refused racing_swaps_admit_one what_is_absent_cannot_change each_write_stands_alone
     one_key_twice_in_a_batch removal_spares_what_lives every_field_comes_back scopes_never_meet
     batches_may_be_empty_or_large reads_follow_writes due_finds_what_is_due parked_is_never_due browsing_filters
-    browsing_pages_show_each_row_once counts_are_true the_clock_never_runs_backwards the_rules_hold_over_this_store
+    browsing_pages_show_each_row_once counts_are_true an_entry_comes_with_its_write only_the_winner_tells
+    a_story_outlives_its_record a_story_is_told_in_order old_entries_are_dropped what_is_kept_apart_comes_back the_clock_never_runs_backwards the_rules_hold_over_this_store
 }
 
 #[test]

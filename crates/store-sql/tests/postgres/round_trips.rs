@@ -10,7 +10,7 @@ use oncegate_store_sql::PostgresStore;
 use oncegate_store_sql::postgres::PostgresOptions;
 use oncegate_test_servers::{PgBouncer, TcpProxy};
 
-use crate::place::{Place, apply_all, completed, insert, leased, swap};
+use crate::place::{Place, apply_all, completed, insert, leased, swap, told};
 
 /// A store with one connection for its writes, which goes through a proxy.
 struct Counted {
@@ -29,6 +29,9 @@ impl Counted {
         let (first, other) = (leased("first"), leased("other"));
         apply_all(&counted.store, &[insert(&first)]).await;
         apply_all(&counted.store, &[insert(&other), swap(&first, &completed(&first))]).await;
+        let teller = leased("teller");
+        apply_all(&counted.store, &[told(insert(&teller), &teller, "node")]).await;
+        apply_all(&counted.store, &[told(swap(&teller, &completed(&teller)), &teller, "node")]).await;
         counted
     }
 
@@ -66,6 +69,14 @@ async fn check(place: &Place, url: &str) {
     assert_eq!((&outcomes[0], &outcomes[1], &outcomes[3]), (&winner, &Outcome::Applied, &Outcome::Applied));
     assert!(matches!(outcomes[2], Outcome::Refused { current: Some(_) }), "{outcomes:?}");
     assert_eq!(round_trips, 2, "two of four refused");
+
+    // What a write tells goes along with it, also beside others that tell nothing.
+    let (new, more) = (leased("told"), leased("more"));
+    assert_eq!(counted.all(&[told(insert(&new), &new, "node"), insert(&more)]).await, 1, "a told reserve");
+    let settled_new = told(swap(&new, &completed(&new)), &new, "other");
+    let both = [settled_new, swap(&more, &completed(&more))];
+    assert_eq!(counted.all(&both).await, 1, "a told settlement");
+    assert_eq!(counted.store.story(new.id, 10).await.expect("it is told").len(), 2);
 
     // One key twice is a conversation: a begin, two waves, a commit. A batch of the engine names each key once.
     let twice = leased("twice");

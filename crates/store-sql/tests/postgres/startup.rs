@@ -1,20 +1,23 @@
 //! Who may open a schema, and what becomes of it when many do.
 
+use oncegate_conformance::samples::FAR_AHEAD;
 use oncegate_store::{Effect, Kind, Store};
 use oncegate_store_sql::postgres::PostgresOptions;
 use oncegate_test_servers::Postgres;
 
-use crate::place::{Place, apply_all, completed, insert, leased, read, swap};
+use crate::place::{Place, apply_all, completed, insert, leased, read, swap, told};
 
 /// How many nodes start together.
 const NODES: usize = 10;
+/// How many scripts a schema has had.
+const MIGRATIONS: i64 = 2;
 
 async fn open_together(place: &Place, url: &str) {
     let opened = futures_of(place, url).await;
     for opened in opened {
         apply_all(&opened.expect("each opens"), &[]).await;
     }
-    assert_eq!(place.number("SELECT count(*) FROM {}.migration").await, 1, "migrated once");
+    assert_eq!(place.number("SELECT count(*) FROM {}.migration").await, MIGRATIONS, "migrated once");
 }
 
 async fn futures_of(
@@ -97,11 +100,29 @@ async fn a_table_that_is_not_ours_is_refused_and_not_touched() {
 async fn the_schema_of_a_newer_release_is_refused() {
     let place = Place::shared();
     drop(place.open().await);
-    let newer = format!("INSERT INTO {}.migration (number) VALUES (2)", place.schema);
+    let newer = format!("INSERT INTO {}.migration (number) VALUES ({})", place.schema, MIGRATIONS + 1);
     place.raw().await.batch_execute(&newer).await.expect("a newer release was here");
     let error = place.try_open_through(&place.url).await.expect_err("it is newer");
     assert_eq!((error.kind(), error.effect()), (Kind::Unreadable, Effect::None), "{error}");
     assert!(error.to_string().contains("newer release"), "{error}");
+}
+
+/// A schema of the first release has rows, and no trail: it is brought up to date, and keeps its rows.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_schema_of_an_older_release_keeps_its_rows_and_gets_a_trail() {
+    let place = Place::shared();
+    let row = leased("old");
+    apply_all(&place.open().await, &[insert(&row)]).await;
+    let older = "DROP TABLE {}.entry, {}.apart; DELETE FROM {}.migration WHERE number > 1";
+    let older = older.replace("{}", &place.schema);
+    place.raw().await.batch_execute(&older).await.expect("an older release was here");
+    let looker = PostgresOptions::new(&place.url).and_then(|options| options.schema(&place.schema));
+    let error = looker.expect("a valid URL").existing().open().await.expect_err("it is older");
+    assert!(error.to_string().contains("Run `oncegate migrate` first"), "{error}");
+    let store = place.open().await;
+    assert_eq!(read(&store, "old").await, Some(row.clone()));
+    apply_all(&store, &[told(swap(&row, &completed(&row)), &row, "node")]).await;
+    assert_eq!(store.story(row.id, 10).await.expect("it is told").len(), 1);
 }
 
 /// The grants that docs/postgres.md names are enough, and what is missing is said.
@@ -135,10 +156,13 @@ async fn a_role_needs_no_more_than_it_is_said_to() {
     let store = place.open_through(&url_of("app")).await;
     let row = leased("granted");
     apply_all(&store, &[insert(&row)]).await;
-    apply_all(&store, &[swap(&row, &completed(&row))]).await;
+    apply_all(&store, &[told(swap(&row, &completed(&row)), &row, "node")]).await;
+    let story = store.story(row.id, 10).await.expect("it may be told");
+    store.tell(&story).await.expect("it may tell");
+    assert_eq!(store.drop_entries(FAR_AHEAD, 10).await.expect("it may drop"), 1);
     assert_eq!(read(&store, "granted").await, Some(completed(&row)));
     for due in oncegate_store::Due::ALL {
-        assert!(store.due(due, oncegate_conformance::samples::FAR_AHEAD, 10).await.is_ok());
+        assert!(store.due(due, FAR_AHEAD, 10).await.is_ok());
     }
     assert_eq!(store.counts().await.expect("they are counted").completed, 1);
     let signals = store.signals().expect("nothing is in between");

@@ -128,10 +128,11 @@ impl Book {
             .await
     }
 
+    /// Newest first.
     pub(super) async fn of_key(&self, key: String) -> rusqlite::Result<Vec<Payment>> {
         self.0
             .with(move |book| {
-                let mut found = book.prepare("SELECT * FROM payment WHERE key = ?1 ORDER BY rowid")?;
+                let mut found = book.prepare("SELECT * FROM payment WHERE key = ?1 ORDER BY rowid DESC")?;
                 found.query_map([key], payment)?.collect()
             })
             .await

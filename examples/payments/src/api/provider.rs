@@ -38,6 +38,7 @@ impl Provider {
             "kind": payment.kind,
             "amount": payment.amount,
             "currency": payment.currency,
+            "merchant_key": payment.idempotency_key,
         });
         let mut request = Request::post("/charges")
             .header("host", &self.address)

@@ -15,7 +15,8 @@ CREATE TABLE IF NOT EXISTS charge (
     kind      TEXT NOT NULL, -- payment or refund
     amount    INTEGER NOT NULL,
     currency  TEXT NOT NULL,
-    status    TEXT NOT NULL  -- succeeded or declined
+    status    TEXT NOT NULL, -- succeeded or declined
+    key       TEXT           -- the merchant's idempotency key, if it says so: shown, and told in webhooks
 );
 CREATE INDEX IF NOT EXISTS charge_reference ON charge (reference);
 -- The provider's own idempotency.
@@ -31,6 +32,9 @@ pub(super) struct Order {
     pub(super) kind: String,
     pub(super) amount: i64,
     pub(super) currency: String,
+    /// The key under which the merchant was asked for it.
+    #[serde(default)]
+    pub(super) merchant_key: Option<String>,
 }
 
 fn payment() -> String {
@@ -46,6 +50,8 @@ pub(super) struct Charge {
     pub(super) amount: i64,
     pub(super) currency: String,
     pub(super) status: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) merchant_key: Option<String>,
 }
 
 /// The book of charges.
@@ -121,8 +127,8 @@ fn used(ledger: &Transaction<'_>, key: &str) -> rusqlite::Result<Option<Charge>>
 
 fn insert(ledger: &Transaction<'_>, order: &Order, status: &str) -> rusqlite::Result<Charge> {
     ledger.query_row(
-        "INSERT INTO charge (reference, kind, amount, currency, status) VALUES (?1, ?2, ?3, ?4, ?5) RETURNING *",
-        params![order.reference, order.kind, order.amount, order.currency, status],
+        "INSERT INTO charge (reference, kind, amount, currency, status, key) VALUES (?1, ?2, ?3, ?4, ?5, ?6) RETURNING *",
+        params![order.reference, order.kind, order.amount, order.currency, status, order.merchant_key],
         charge,
     )
 }
@@ -135,5 +141,6 @@ fn charge(row: &Row<'_>) -> rusqlite::Result<Charge> {
         amount: row.get("amount")?,
         currency: row.get("currency")?,
         status: row.get("status")?,
+        merchant_key: row.get("key")?,
     })
 }

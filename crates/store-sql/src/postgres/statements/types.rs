@@ -43,6 +43,7 @@ fn named(cast: &str) -> Option<Type> {
         "smallint" => Type::INT2,
         "bigint" => Type::INT8,
         "text" => Type::TEXT,
+        "bytea" => Type::BYTEA,
         "boolean[]" => Type::BOOL_ARRAY,
         "smallint[]" => Type::INT2_ARRAY,
         "integer[]" => Type::INT4_ARRAY,

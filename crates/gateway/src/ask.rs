@@ -1,0 +1,205 @@
+//! Asks upstreams and providers what became of an attempt, as each route's probe says.
+//!
+//! **Invariant:** whatever goes wrong on the way is "not known"; only an answer that a condition covers says more.
+//! Not here: what an answer means (`reconcile`), when it is asked, and what follows (the engine's reconciler).
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Uri, header};
+use http_body_util::{BodyExt as _, Empty};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use oncegate_core::policy::Policy;
+use oncegate_core::record::Record;
+use oncegate_engine::{Asking, Found, Patience};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::config::{Config, Http, Rule, Upstream};
+use crate::proxy::{Connector, Wire};
+use crate::reconcile::{About, Judgement, Probe, ProbeAnswer, Question, Target, judge};
+
+/// The probes of all routes, exchanged as a whole when the file is read again.
+pub(crate) struct Asker {
+    upstream: Upstream,
+    routes: RwLock<Arc<HashMap<String, Route>>>,
+}
+
+/// What is known of one route's doubts.
+struct Route {
+    policy: Policy,
+    probe: Option<Arc<Probe>>,
+    patience: Patience,
+    /// A webhook may tell of it: worth waiting for.
+    is_told: bool,
+}
+
+impl Asker {
+    pub(crate) fn new(config: &Config) -> Self {
+        Self { upstream: config.upstream.clone(), routes: RwLock::new(Arc::new(routes(config))) }
+    }
+
+    /// Takes over the probes of another configuration.
+    pub(crate) fn reload(&self, config: &Config) {
+        *self.routes.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(routes(config));
+    }
+
+    /// The routes as they are now. A record of a route that is gone goes by what holds where no route matches.
+    fn routes(&self) -> Arc<HashMap<String, Route>> {
+        Arc::clone(&self.routes.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    async fn find_out(&self, record: &Record) -> Found {
+        let routes = self.routes();
+        let Some(route) = of(&routes, record) else { return Found::NobodyToAsk };
+        let Some(probe) = &route.probe else {
+            return if route.is_told {
+                Found::NotKnown("no probe is configured; a webhook may tell".into())
+            } else {
+                Found::NobodyToAsk
+            };
+        };
+        let about = About::of(record, &route.policy);
+        let question = match probe.question(&about) {
+            Ok(question) => question,
+            Err(unaskable) => return Found::NotKnown(unaskable.to_string().into()),
+        };
+        match self.ask(question, probe.body_bytes_max).await {
+            Ok((status, headers, body)) => {
+                let answer = ProbeAnswer { status, headers: &headers, body: &body };
+                match judge(probe, &answer, &about) {
+                    Judgement::Happened { answer, reference } => {
+                        Found::Happened { answer: Arc::new(answer), reference }
+                    }
+                    Judgement::DidNotHappen => Found::DidNotHappen,
+                    Judgement::NotKnown { why } => Found::NotKnown(format!("status {status}: {why}").into()),
+                }
+            }
+            Err(words) => Found::NotKnown(words.into()),
+        }
+    }
+
+    /// One exchange, on a connection of its own: probes are few, and one that hangs holds up nobody.
+    async fn ask(&self, question: Question, bytes_max: u64) -> Result<(u16, HeaderMap, Vec<u8>), String> {
+        let Question { target, method, headers } = question;
+        let (upstream, path) = self.whom(&target)?;
+        let connector = Connector::new(&upstream).map_err(|error| error.to_string())?;
+        let mut request = Request::builder().method(method).uri(path).body(Empty::<Bytes>::new());
+        if let Ok(request) = &mut request {
+            *request.headers_mut() = headers;
+            let host = upstream.authority.as_str().parse().map_err(|_| "its host is no header".to_owned())?;
+            request.headers_mut().insert(header::HOST, host);
+        }
+        let request = request.map_err(|error| error.to_string())?;
+        let wire = connector.wire().await.map_err(|failed| failed.0.to_string())?;
+        match wire {
+            Wire::Plain(stream) => exchange(stream, request, bytes_max).await,
+            Wire::Tls(stream) => exchange(stream, request, bytes_max).await,
+        }
+    }
+
+    fn whom(&self, target: &Target) -> Result<(Upstream, String), String> {
+        let one = |upstream: &Upstream| Upstream { http: Http::One, ..upstream.clone() };
+        match target {
+            Target::Upstream(path) => Ok((one(&self.upstream), format!("{}{path}", self.upstream.base_path))),
+            Target::Elsewhere(uri) => {
+                let authority = uri.authority().cloned().ok_or("its URL has no host")?;
+                let is_tls = uri.scheme() == Some(&http::uri::Scheme::HTTPS);
+                let upstream =
+                    Upstream { authority, is_tls, base_path: String::new(), ..one(&self.upstream) };
+                Ok((upstream, path_of(uri)))
+            }
+        }
+    }
+}
+
+impl oncegate_engine::Probe for Asker {
+    fn ask<'a>(&'a self, record: &'a Record) -> Asking<'a> {
+        Box::pin(self.find_out(record))
+    }
+
+    fn patience(&self, record: &Record) -> Patience {
+        of(&self.routes(), record).map_or_else(Patience::default, |route| route.patience)
+    }
+}
+
+/// Where no route matches.
+const OTHERWISE: &str = "*";
+
+fn of<'r>(routes: &'r HashMap<String, Route>, record: &Record) -> Option<&'r Route> {
+    routes.get(record.operation.as_str()).or_else(|| routes.get(OTHERWISE))
+}
+
+fn routes(config: &Config) -> HashMap<String, Route> {
+    let is_told = !config.webhooks.is_empty();
+    let one = |rule: &Rule| Route {
+        policy: rule.policy.clone(),
+        probe: rule.probe.clone(),
+        patience: patience(rule),
+        is_told,
+    };
+    let mut routes: HashMap<_, _> =
+        config.routes.iter().map(|rule| (rule.pattern.clone(), one(rule))).collect();
+    routes.insert(OTHERWISE.to_owned(), one(&config.otherwise));
+    routes
+}
+
+fn patience(rule: &Rule) -> Patience {
+    let asked = rule.policy.reconcile;
+    Patience {
+        timeout: rule.probe.as_ref().map_or_else(|| Patience::default().timeout, |probe| probe.timeout),
+        backoff: asked.backoff_first,
+        backoff_max: asked.backoff_max,
+        park_after: asked.park_after,
+    }
+}
+
+fn path_of(uri: &Uri) -> String {
+    uri.path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string)
+}
+
+async fn exchange<T>(
+    stream: T,
+    request: Request<Empty<Bytes>>,
+    bytes_max: u64,
+) -> Result<(u16, HeaderMap, Vec<u8>), String>
+where
+    T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let said = |error: hyper::Error| format!("no answer: {error}");
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(said)?;
+    // Ends with the exchange: whoever gives up waiting closes the connection.
+    let mut connection = std::pin::pin!(connection);
+    let asking = async {
+        let response = sender.send_request(request).await.map_err(said)?;
+        let (head, body) = response.into_parts();
+        Ok((head.status.as_u16(), head.headers, read(body, bytes_max).await?))
+    };
+    let mut asking = std::pin::pin!(asking);
+    tokio::select! {
+        biased;
+        answered = &mut asking => answered,
+        ended = &mut connection => match ended {
+            Err(error) => Err(said(error)),
+            // The answer may be read already.
+            Ok(()) => asking.await,
+        },
+    }
+}
+
+/// The body, or a little more of it than may be: then it is known to be too large.
+async fn read(mut body: Incoming, bytes_max: u64) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| format!("the answer was cut off: {error}"))?;
+        if let Some(data) = frame.data_ref() {
+            bytes.extend_from_slice(data);
+        }
+        if u64::try_from(bytes.len()).is_ok_and(|read| read > bytes_max) {
+            break;
+        }
+    }
+    Ok(bytes)
+}

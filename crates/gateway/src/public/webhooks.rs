@@ -1,0 +1,175 @@
+//! `POST /.oncegate/webhooks/{name}`: what a provider says by itself.
+//!
+//! **Invariant:** acknowledged only when what it says is durable, or needs no keeping; believed only if it is signed.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, StatusCode};
+use http_body_util::{BodyExt as _, Limited};
+use oncegate::AnyStore;
+use oncegate_core::identity::RecordId;
+use oncegate_core::problem::{Code, Problem};
+use oncegate_engine::{Engine, Heard, Life, Message, Says};
+use oncegate_store::{Filter, Store as _, StoreError};
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
+use std::sync::Arc;
+
+use super::{Answer, ClientBody, own, refusal};
+use crate::reconcile::{Claim, Reading, RecordName, Said, Told, Webhook, read};
+
+/// Where providers tell.
+pub(super) const WEBHOOKS: &str = "/.oncegate/webhooks/";
+
+pub(super) async fn answer(
+    engine: &Engine<AnyStore>,
+    webhooks: &[Webhook],
+    keep_for: Duration,
+    request: Request<ClientBody>,
+) -> Answer {
+    let (head, body) = request.into_parts();
+    let name = head.uri.path().strip_prefix(WEBHOOKS).unwrap_or_default();
+    let Some(webhook) = webhooks.iter().find(|webhook| webhook.name == name) else {
+        oncegate_tower::leave(&head.headers, body).await;
+        return refusal(&Problem::new(Code::OperationNotFound, "There is no webhook of this name here."));
+    };
+    if head.method != Method::POST {
+        oncegate_tower::leave(&head.headers, body).await;
+        return own(StatusCode::METHOD_NOT_ALLOWED, "text/plain", b"webhooks are sent with POST\n".to_vec());
+    }
+    let limit = usize::try_from(webhook.body_bytes_max).unwrap_or(usize::MAX);
+    let Ok(body) = Limited::new(body, limit).collect().await else {
+        return told(
+            webhook,
+            "too_large",
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "the event is too large, or was cut off",
+        );
+    };
+    let body = body.to_bytes();
+    let now = engine.now().at;
+    if let Err(unverified) = webhook.verify(&head.headers, &body, now) {
+        return told(webhook, unverified.code(), StatusCode::UNAUTHORIZED, &unverified.to_string());
+    }
+    match read(webhook, &body) {
+        Reading::Ignored => told(webhook, "ignored", StatusCode::OK, "it is of no interest here"),
+        Reading::NotUnderstood { why } => {
+            tracing::warn!(webhook = webhook.name, %why, "a signed event is not covered by its mapping");
+            told(webhook, "not_understood", StatusCode::UNPROCESSABLE_ENTITY, &why.to_string())
+        }
+        Reading::Said(said) => match hear(engine, webhook, &head.headers, &body, said, keep_for).await {
+            Ok(heard) => told(webhook, word(heard), status(heard), words(heard)),
+            Err(error) => {
+                tracing::warn!(webhook = webhook.name, %error, "an event could not be recorded; its sender will send it again");
+                count(webhook, "store_error");
+                let words = "The event could not be recorded right now. Send it again later.";
+                refusal(&Problem::new(Code::StoreUnavailable, words).retry_after(Duration::from_secs(5)))
+            }
+        },
+    }
+}
+
+async fn hear(
+    engine: &Engine<AnyStore>,
+    webhook: &Webhook,
+    headers: &HeaderMap,
+    body: &Bytes,
+    said: Said,
+    keep_for: Duration,
+) -> Result<Option<Heard>, Arc<StoreError>> {
+    let Some(id) = find(engine, said.record).await? else { return Ok(None) };
+    let says = match said.finding {
+        Told::Happened { answer } => Says::Happened(Arc::new(answer)),
+        Told::Negative { final_for: Some(fence) } => Says::FailedForGood(fence),
+        Told::Negative { final_for: None } => Says::Failed,
+    };
+    let message = Message {
+        name: delivery(webhook, headers, body).into(),
+        id,
+        life: life(said.life),
+        source: format!("webhook {}", webhook.name).into(),
+        reference: said.reference,
+        says,
+    };
+    engine.hear(&message, keep_for).await.map(Some)
+}
+
+/// The record, whether it is there or not; `None`: no record has learnt this reference.
+async fn find(engine: &Engine<AnyStore>, name: RecordName) -> Result<Option<RecordId>, Arc<StoreError>> {
+    match name {
+        RecordName::Id(id) => Ok(Some(id)),
+        RecordName::Address(address) => Ok(Some(RecordId::of(&address))),
+        RecordName::Reference(reference) => {
+            // TODO reference
+            let filter = Filter { key: Some(reference.into()), ..Filter::default() };
+            let page = engine.store().browse(&filter, None, 1).await?;
+            Ok(page.records.first().map(|row| row.id))
+        }
+    }
+}
+
+fn life(claim: Claim) -> Life {
+    match claim {
+        Claim::Certain => Life::Any,
+        Claim::Named(name) => Life::Called(name.into()),
+        Claim::Created { at, clock_error } => Life::MadeAt(at.latest().plus(clock_error)),
+    }
+}
+
+/// The same delivery has the same name: by what it is about, not by when it was sent.
+fn delivery(webhook: &Webhook, headers: &HeaderMap, body: &Bytes) -> String {
+    let id = headers.get("webhook-id").and_then(|id| id.to_str().ok());
+    match id {
+        Some(id) => format!("{}/{id}", webhook.name),
+        None => {
+            let digest = Sha256::digest(body);
+            let hex: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+            format!("{}/{hex}", webhook.name)
+        }
+    }
+}
+
+fn told(webhook: &Webhook, result: &'static str, status: StatusCode, words: &str) -> Answer {
+    count(webhook, result);
+    let body = json!({ "result": result, "detail": words });
+    own(status, "application/json", body.to_string().into_bytes())
+}
+
+fn count(webhook: &Webhook, result: &'static str) {
+    metrics::counter!("oncegate.webhook.count", "webhook" => webhook.name.clone(), "result" => result)
+        .increment(1);
+}
+
+const fn word(heard: Option<Heard>) -> &'static str {
+    match heard {
+        None => "no_such_reference",
+        Some(Heard::Settled) => "settled",
+        Some(Heard::KeptAsEvidence) => "kept_as_evidence",
+        Some(Heard::Woken) => "woken",
+        Some(Heard::KeptApart) => "kept_apart",
+        Some(Heard::AnotherLife) => "another_life",
+        Some(Heard::Nothing) => "nothing_to_do",
+    }
+}
+
+const fn status(heard: Option<Heard>) -> StatusCode {
+    match heard {
+        // Nobody can tell whose it is: it may be sent again when the record has learnt its reference.
+        None => StatusCode::NOT_FOUND,
+        Some(Heard::KeptApart | Heard::KeptAsEvidence | Heard::Woken) => StatusCode::ACCEPTED,
+        Some(Heard::Settled | Heard::AnotherLife | Heard::Nothing) => StatusCode::OK,
+    }
+}
+
+const fn words(heard: Option<Heard>) -> &'static str {
+    match heard {
+        None => "no record has learnt this reference yet",
+        Some(Heard::Settled) => "the record is settled by it",
+        Some(Heard::KeptAsEvidence) => "the attempt is still running; applied if it ends in doubt",
+        Some(Heard::Woken) => "it proves nothing by itself; the probe will ask",
+        Some(Heard::KeptApart) => "there is no such record yet; kept for a while",
+        Some(Heard::AnotherLife) => "it is about an earlier or later use of the key",
+        Some(Heard::Nothing) => "the record is settled already, or it means nothing to it",
+    }
+}

@@ -1,0 +1,88 @@
+//! The audit trail apart from writes, and what is kept apart. Every write here may be made twice, and has the same effect once.
+
+use oncegate_core::audit::Entry;
+use oncegate_core::codec::Malformed;
+use oncegate_core::identity::RecordId;
+use oncegate_core::time::Timestamp;
+use oncegate_store::{Apart, Effect, Result};
+
+use super::apply::Writers;
+use super::batch::Entries;
+use super::error::Failure;
+use super::session::Session;
+use super::statements::trail::Trail;
+
+pub(super) async fn tell(writers: &Writers, statements: &Trail, entries: &[Entry]) -> Result<()> {
+    if entries.is_empty() {
+        return Ok(());
+    }
+    let entries = Entries::of(entries);
+    writers.run("tell", &statements.tell, &entries.bound()).await.map(drop)
+}
+
+pub(super) async fn story(
+    session: &Session,
+    statements: &Trail,
+    id: RecordId,
+    limit: usize,
+) -> std::result::Result<Vec<Entry>, Failure> {
+    let rows = session.query(&statements.story, &[&&id.as_bytes()[..], &count(limit)]).await?;
+    let entry = |row: &tokio_postgres::Row| {
+        Ok(Entry::decode(id, Timestamp::from_micros(row.try_get(0)?), row.try_get(1)?)?)
+    };
+    rows.iter().map(entry).collect()
+}
+
+pub(super) async fn drop_entries(
+    writers: &Writers,
+    statements: &Trail,
+    before: Timestamp,
+    limit: usize,
+) -> Result<usize> {
+    const OPERATION: &str = "drop_entries";
+    let (before, limit) = (before.as_micros(), count(limit));
+    let rows = writers.run(OPERATION, &statements.drop_entries, &[&before, &limit]).await?;
+    let dropped = rows.first().map_or(Ok(0), |row| row.try_get::<_, i64>(0));
+    let dropped = dropped.map_err(|error| Failure::from(error).during(OPERATION, Effect::Unknown))?;
+    Ok(usize::try_from(dropped).unwrap_or(0))
+}
+
+pub(super) async fn keep_apart(writers: &Writers, statements: &Trail, apart: &Apart) -> Result<()> {
+    let (name, at, until) = (apart.name.as_bytes(), apart.at.as_micros(), apart.until.as_micros());
+    let bound: [&(dyn tokio_postgres::types::ToSql + Sync); 4] = [&name, &at, &until, &apart.bytes];
+    writers.run("keep_apart", &statements.keep_apart, &bound).await.map(drop)
+}
+
+pub(super) async fn apart(
+    session: &Session,
+    statements: &Trail,
+    after: Option<&Apart>,
+    limit: usize,
+) -> std::result::Result<Vec<Apart>, Failure> {
+    let at = after.map_or(i64::MIN, |after| after.at.as_micros());
+    let name = after.map(|after| after.name.as_bytes());
+    let rows = session.query(&statements.apart, &[&at, &name, &count(limit)]).await?;
+    rows.iter().map(one_apart).collect()
+}
+
+fn one_apart(row: &tokio_postgres::Row) -> std::result::Result<Apart, Failure> {
+    let name = std::str::from_utf8(row.try_get(0)?).map_err(|_| Malformed { what: "name of a message" })?;
+    Ok(Apart {
+        name: name.into(),
+        at: Timestamp::from_micros(row.try_get(1)?),
+        until: Timestamp::from_micros(row.try_get(2)?),
+        bytes: row.try_get(3)?,
+    })
+}
+
+pub(super) async fn drop_apart(writers: &Writers, statements: &Trail, apart: &[Apart]) -> Result<()> {
+    if apart.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<_> = apart.iter().map(|one| one.name.as_bytes()).collect();
+    writers.run("drop_apart", &statements.drop_apart, &[&names]).await.map(drop)
+}
+
+fn count(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
