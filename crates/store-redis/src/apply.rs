@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use oncegate_core::audit::Entry;
 use oncegate_core::time::micros;
 use oncegate_store::{Change, Due, Effect, Kind, Outcome, Result, StoreError, Write};
 use redis::Value;
@@ -12,11 +13,36 @@ use crate::row::{self, Class};
 use crate::script::{APPLY, Call};
 
 pub(crate) fn call(keys: &Keys, batch: &[Write]) -> Call {
+    let mut names = names(keys);
+    names.extend(batch.iter().map(|write| keys.row(write.id())));
+    let mut all: Vec<_> = batch.iter().flat_map(arguments).collect();
+    for (number, write) in (1..).zip(batch) {
+        all.extend(write.entry.iter().flat_map(|entry| told(number, entry)));
+    }
+    Call::new(&APPLY, names, all)
+}
+
+/// A batch of no writes, of which something is told all the same.
+pub(crate) fn tell(keys: &Keys, entries: &[Entry]) -> Call {
+    Call::new(&APPLY, names(keys), entries.iter().flat_map(|entry| told(0, entry)).collect())
+}
+
+/// All but the rows.
+fn names(keys: &Keys) -> Vec<String> {
     let mut names = vec![keys.seq()];
     names.extend(Class::ALL.map(|class| keys.class(class)));
     names.extend(Due::ALL.map(|what| keys.due(what)));
-    names.extend(batch.iter().map(|write| keys.row(write.id())));
-    Call::new(&APPLY, names, batch.iter().flat_map(arguments).collect())
+    names.extend(keys.trail());
+    names
+}
+
+/// Five an entry, as the script says.
+fn told(number: usize, entry: &Entry) -> [Vec<u8>; 5] {
+    let mut rest = entry.at.as_micros().to_be_bytes().to_vec();
+    rest.push(entry.act.number());
+    rest.extend(entry.node.as_bytes());
+    let at = entry.at.as_micros().to_string();
+    [number.to_string().into(), entry.id.as_bytes().to_vec(), rest, at.into(), entry.encode()]
 }
 
 /// Nine a write, as the script says.

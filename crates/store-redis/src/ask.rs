@@ -22,9 +22,9 @@ use crate::script::{COUNTS, Call, DUE, PAGE};
 use crate::settings::Settings;
 
 /// At most so many rows a call: a script keeps everybody waiting.
-const ROWS_MAX: usize = 256;
+pub(crate) const ROWS_MAX: usize = 256;
 /// A call stops once its rows are this large.
-const BYTES_MAX: usize = 4 << 20;
+pub(crate) const BYTES_MAX: usize = 4 << 20;
 /// A scan stops once its rows are this large: a reaper has no use for more at once.
 const SCAN_BYTES_MAX: usize = 8 << 20;
 
@@ -209,17 +209,17 @@ const fn size(row: &Value) -> usize {
     }
 }
 
-async fn run(link: &Arc<Link<Settings>>, operation: &'static str, call: Call) -> Result<Value> {
+pub(crate) async fn run(link: &Arc<Link<Settings>>, operation: &'static str, call: Call) -> Result<Value> {
     link.call(operation, Nature::Reads, async move |mut connection| call.run(&mut connection).await).await
 }
 
-fn array(operation: &'static str, reply: Value) -> Result<Vec<Value>> {
+pub(crate) fn array(operation: &'static str, reply: Value) -> Result<Vec<Value>> {
     match reply {
         Value::Array(values) => Ok(values),
         _ => Err(odd(operation)),
     }
 }
 
-fn odd(operation: &'static str) -> StoreError {
+pub(crate) fn odd(operation: &'static str) -> StoreError {
     StoreError::new(Kind::Other, Effect::None, operation).because("the script's reply is not one of ours")
 }

@@ -50,6 +50,16 @@ impl Keys {
         format!("{}due:{name}", self.prefix)
     }
 
+    /// The audit trail: entries by name, their names by record and order of arrival, and by age.
+    pub(crate) fn trail(&self) -> [String; 3] {
+        ["trail:entries", "trail:stories", "trail:ages"].map(|name| self.name(name))
+    }
+
+    /// What is kept apart: names by age, and messages by name.
+    pub(crate) fn apart(&self) -> [String; 2] {
+        ["apart:order", "apart:messages"].map(|name| self.name(name))
+    }
+
     /// The channel between nodes.
     pub(crate) fn signals(&self) -> String {
         self.name("signals")

@@ -14,6 +14,7 @@ mod script;
 mod settings;
 mod signals;
 mod store;
+mod trail;
 mod warning;
 
 pub use cache::{RedisCache, RedisCacheOptions};

@@ -12,6 +12,15 @@ pub(crate) static DUE: LazyLock<Named> = LazyLock::new(|| Named::new(include_str
 pub(crate) static PAGE: LazyLock<Named> = LazyLock::new(|| Named::new(include_str!("scripts/page.lua")));
 pub(crate) static COUNTS: LazyLock<Named> = LazyLock::new(|| Named::new(include_str!("scripts/counts.lua")));
 
+pub(crate) static STORY: LazyLock<Named> = LazyLock::new(|| Named::new(include_str!("scripts/story.lua")));
+pub(crate) static DROP_ENTRIES: LazyLock<Named> =
+    LazyLock::new(|| Named::new(include_str!("scripts/drop_entries.lua")));
+pub(crate) static KEEP_APART: LazyLock<Named> =
+    LazyLock::new(|| Named::new(include_str!("scripts/keep_apart.lua")));
+pub(crate) static APART: LazyLock<Named> = LazyLock::new(|| Named::new(include_str!("scripts/apart.lua")));
+pub(crate) static DROP_APART: LazyLock<Named> =
+    LazyLock::new(|| Named::new(include_str!("scripts/drop_apart.lua")));
+
 /// A script and its hash.
 pub(crate) struct Named {
     text: &'static str,

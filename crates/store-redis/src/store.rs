@@ -31,7 +31,7 @@ use crate::link::Link;
 use crate::settings::Settings;
 use crate::signals::RedisSignals;
 use crate::warning::Warning;
-use crate::{apply, ask, row};
+use crate::{apply, ask, row, trail};
 
 /// How to open a store.
 #[derive(Clone)]
@@ -171,33 +171,27 @@ impl Store for RedisStore {
     }
 
     async fn tell(&self, entries: &[Entry]) -> Result<()> {
-        let _ = (entries);
-        Err(StoreError::new(Kind::Other, Effect::None, "tell").because("not yet"))
+        trail::tell(&self.link, &self.keys, entries).await
     }
 
     async fn story(&self, id: RecordId, limit: usize) -> Result<Vec<Entry>> {
-        let _ = (id, limit);
-        Err(StoreError::new(Kind::Other, Effect::None, "story").because("not yet"))
+        trail::story(&self.link, &self.keys, id, limit).await
     }
 
     async fn drop_entries(&self, before: Timestamp, limit: usize) -> Result<usize> {
-        let _ = (before, limit);
-        Err(StoreError::new(Kind::Other, Effect::None, "drop_entries").because("not yet"))
+        trail::drop_entries(&self.link, &self.keys, before, limit).await
     }
 
     async fn keep_apart(&self, apart: &Apart) -> Result<()> {
-        let _ = (apart);
-        Err(StoreError::new(Kind::Other, Effect::None, "keep_apart").because("not yet"))
+        trail::keep_apart(&self.link, &self.keys, apart).await
     }
 
     async fn apart(&self, after: Option<&Apart>, limit: usize) -> Result<Vec<Apart>> {
-        let _ = (after, limit);
-        Err(StoreError::new(Kind::Other, Effect::None, "apart").because("not yet"))
+        trail::apart(&self.link, &self.keys, after, limit).await
     }
 
     async fn drop_apart(&self, apart: &[Apart]) -> Result<()> {
-        let _ = (apart);
-        Err(StoreError::new(Kind::Other, Effect::None, "drop_apart").because("not yet"))
+        trail::drop_apart(&self.link, &self.keys, apart).await
     }
 
     async fn clock(&self) -> Result<Timestamp> {

@@ -1,13 +1,16 @@
--- Applies a batch of conditional writes, each on its own, in order.
+-- Applies a batch of conditional writes, each on its own, in order, and keeps what is told of those that are applied.
 --
--- KEYS  1 the counter; 2..8 the orders of the classes; 9..13 the due kinds; 14.. the rows, one a write
--- ARGV  nine a write: verb (i, s, r), id, version expected, row (of a removal: grace in µs), moments of the five kinds
+-- KEYS  1 the counter; 2..8 the orders of the classes; 9..13 the due kinds; 14..16 the audit trail: entries, stories, ages;
+--       17.. the rows, one a write
+-- ARGV  nine a write: verb (i, s, r), id, version expected, row (of a removal: grace in µs), moments of the five kinds;
+--       then five an entry: number of its write (0: told in any case), id in 16 bytes, the rest of its name, moment, bytes
 --
 -- Returns one reply a write: 1 applied; nil refused, no row; bytes refused, the row; 0 refused, what is there is no row.
 --
 -- A script is not rolled back. So all that can be wrong is looked for before the first change, and each change says whether
 -- it was the first: UNWRITTEN, nothing was changed; PARTIAL, something was.
-local ORDERS, KINDS, ROWS, STRIDE = 2, 9, 14, 9
+local ORDERS, KINDS, ENTRIES, STORIES, AGES, ROWS = 2, 9, 14, 15, 16, 17
+local STRIDE, TOLD = 9, 5
 local LAYOUT, HEAD, CLASSES = 1, 11, 7
 local SETTLED = { [2] = true, [3] = true, [5] = true }
 local EXPIRED = KINDS + 4
@@ -27,10 +30,31 @@ local function change(...)
   return reply
 end
 
+local count = #KEYS - ROWS + 1
+local written = count * STRIDE
+
+local function check_type(key, wanted)
+  local kind = redis.call('TYPE', KEYS[key]).ok
+  check(kind == wanted or kind == 'none', KEYS[key] .. ' is not a ' .. wanted)
+end
+
+local function check_entries()
+  check((#ARGV - written) % TOLD == 0, 'an entry has five arguments')
+  for at = written + 1, #ARGV, TOLD do
+    local place = tonumber(ARGV[at])
+    check(place and place >= 0 and place <= count, 'an entry is of no write')
+    check(#ARGV[at + 1] == 16 and tonumber(ARGV[at + 3]), 'an entry has an id and a moment')
+  end
+  if #ARGV > written then
+    check_type(ENTRIES, 'hash')
+    check_type(STORIES, 'zset')
+    check_type(AGES, 'zset')
+  end
+end
+
 local function check_all()
-  local count = #KEYS - ROWS + 1
-  check(count >= 0 and #ARGV == count * STRIDE, 'the arguments do not fit the keys')
-  for at = 1, #ARGV, STRIDE do
+  check(count >= 0 and #ARGV >= written, 'the arguments do not fit the keys')
+  for at = 1, written, STRIDE do
     local verb, row = ARGV[at], ARGV[at + 3]
     check(verb == 'i' or #ARGV[at + 2] == 8, 'a version has eight bytes')
     if verb == 'r' then
@@ -44,10 +68,8 @@ local function check_all()
     end
   end
   check(tonumber(redis.call('GET', KEYS[1]) or 0), KEYS[1] .. ' is not a number')
-  for key = ORDERS, ROWS - 1 do
-    local kind = redis.call('TYPE', KEYS[key]).ok
-    check(kind == 'zset' or kind == 'none', KEYS[key] .. ' is not a sorted set')
-  end
+  for key = ORDERS, ENTRIES - 1 do check_type(key, 'zset') end
+  check_entries()
 end
 
 -- nil: there is no row. false: there is something, and it is not one of ours.
@@ -123,11 +145,30 @@ local function write(at, key)
   return redis.call('GET', key)
 end
 
+-- Once: an entry is known by its record and the rest of its name.
+local function tell(at)
+  local id, rest = ARGV[at + 1], ARGV[at + 2]
+  if change('HSETNX', KEYS[ENTRIES], id .. rest, ARGV[at + 4]) == 0 then return end
+  local seq = string.format('%016.0f', change('INCR', KEYS[1]))
+  change('ZADD', KEYS[STORIES], 0, id .. seq .. rest)
+  change('ZADD', KEYS[AGES], ARGV[at + 3], seq .. id .. rest)
+end
+
 local function main()
   check_all()
   local replies = {}
-  for place = 0, #KEYS - ROWS do
-    replies[place + 1] = write(place * STRIDE + 1, KEYS[ROWS + place])
+  local entry = written + 1
+  -- Entries are in the order of their writes.
+  local function tell_of(place)
+    while ARGV[entry] and tonumber(ARGV[entry]) == place do
+      if place == 0 or replies[place] == 1 then tell(entry) end
+      entry = entry + TOLD
+    end
+  end
+  tell_of(0)
+  for place = 1, count do
+    replies[place] = write((place - 1) * STRIDE + 1, KEYS[ROWS + place - 1])
+    tell_of(place)
   end
   return replies
 end
