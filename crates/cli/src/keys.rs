@@ -10,7 +10,8 @@ use oncegate_core::scope::{Address, Operation, Scope};
 use oncegate_gateway::record::Bodies;
 use serde_json::Value;
 
-use crate::output;
+use crate::output::{self, second, shortened};
+use crate::shown;
 use crate::source::{Asked, Source, Trouble, Where};
 use crate::streams::{print, say};
 
@@ -58,9 +59,9 @@ struct List {
     json: bool,
 }
 
-/// Show one record, by its id (op_…) or by its key.
+/// Show one record and its story, by its id (op_…) or by its key; the story also if the record is gone.
 #[derive(clap::Args)]
-struct Show {
+pub(crate) struct Show {
     #[command(flatten)]
     source: Where,
     /// The record's id, or the client's key
@@ -77,7 +78,7 @@ struct Show {
     body: bool,
     /// For programs
     #[arg(long)]
-    json: bool,
+    pub(crate) json: bool,
 }
 
 /// Runs the command.
@@ -96,12 +97,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 
 async fn list(args: &List) -> Result<ExitCode, Trouble> {
     let source = args.source.open().await?;
-    if let Some(after) = args.after.as_deref().filter(|after| after.parse::<i64>().is_err()) {
-        let words = format!(
-            "{after:?} is not where a list ended: take the number after --after that `keys list` has printed"
-        );
-        return Err(Trouble::Wrong(words));
-    }
+    check_cursor(args.after.as_deref(), "keys list")?;
     let asked = Asked {
         state: args.state,
         parked: args.parked.then_some(true),
@@ -123,13 +119,28 @@ async fn list(args: &List) -> Result<ExitCode, Trouble> {
     let rows: Vec<Vec<String>> = rows.iter().map(row).collect();
     let table = output::table(&["ID", "STATE", "KEY", "OPERATION", "ANSWER", "CREATED", "SCOPE"], &rows);
     let code = print(table.as_bytes());
+    say_rest(&page);
+    Ok(code)
+}
+
+/// Whether it is where a list ended.
+pub(crate) fn check_cursor(after: Option<&str>, command: &str) -> Result<(), Trouble> {
+    match after.filter(|after| after.parse::<i64>().is_err()) {
+        None => Ok(()),
+        Some(after) => Err(Trouble::Wrong(format!(
+            "{after:?} is not where a list ended: take the number after --after that `{command}` has printed"
+        ))),
+    }
+}
+
+/// What a page does not show.
+pub(crate) fn say_rest(page: &Value) {
     if let Some(unreadable) = page["unreadable"].as_u64().filter(|count| *count > 0) {
         say(format_args!("{unreadable} more cannot be read: damaged, or of a newer release"));
     }
     if let Some(next) = page["next"].as_str() {
         say(format_args!("there are more: --after {next}"));
     }
-    Ok(code)
 }
 
 fn row(record: &Value) -> Vec<String> {
@@ -152,21 +163,27 @@ fn row(record: &Value) -> Vec<String> {
 }
 
 async fn show(args: &Show) -> Result<ExitCode, Trouble> {
+    let (_, shown) = look(args).await?;
+    let text = if args.json { format!("{shown:#}\n") } else { shown::whole(&shown) };
+    Ok(print(text.as_bytes()))
+}
+
+/// Finds a record, or what its story tells of it once it is gone.
+pub(crate) async fn look(args: &Show) -> Result<(RecordId, Value), Trouble> {
     let source = args.source.open().await?;
     let id = match args.record.parse::<RecordId>() {
         Ok(id) => id,
         Err(_) => by_key(&source, args).await?,
     };
     let bodies = if args.body { Bodies::Shown } else { Bodies::Counted };
-    let record = source.show(id, bodies).await.map_err(|trouble| match (trouble, &args.scope) {
+    let found = source.whole(id, bodies).await.map_err(|trouble| match (trouble, &args.scope) {
         (Trouble::NotFound(_), Some(scope)) if args.record != id.to_string() => Trouble::NotFound(format!(
             "there is no record with the key {:?} in the scope {scope:?}",
             args.record
         )),
         (trouble, _) => trouble,
     })?;
-    let shown = if args.json { format!("{record:#}\n") } else { story(&record) };
-    Ok(print(shown.as_bytes()))
+    Ok((id, found))
 }
 
 async fn by_key(source: &Source, args: &Show) -> Result<RecordId, Trouble> {
@@ -192,6 +209,8 @@ async fn by_key(source: &Source, args: &Show) -> Result<RecordId, Trouble> {
             let mut words = format!("there is no record with the key {:?} in any scope", args.record);
             if args.record.starts_with("op_") {
                 words.push_str("; nor is it an id: those are op_ and 26 letters and digits");
+            } else {
+                words.push_str("; with --scope, or by its id, the story of one that is gone is still found");
             }
             Err(Trouble::NotFound(words))
         }
@@ -210,121 +229,5 @@ async fn by_key(source: &Source, args: &Show) -> Result<RecordId, Trouble> {
             }
             Err(Trouble::Wrong(words))
         }
-    }
-}
-
-/// The story of one record, for people.
-fn story(record: &Value) -> String {
-    let text = |name: &str| record[name].as_str();
-    let mut story = String::new();
-    let mut line = |name: &str, value: &str| {
-        let _ = writeln!(story, "{name:<12} {value}");
-    };
-    line("record", text("id").unwrap_or("–"));
-    line("key", text("key").unwrap_or("–"));
-    line("scope", text("scope").unwrap_or("–"));
-    line("operation", text("operation").unwrap_or("–"));
-    line("state", &output::state(text("state").unwrap_or("–")));
-    line("meaning", meaning(record));
-    line("created", text("created_at").unwrap_or("–"));
-    if let Some(at) = text("last_run_at") {
-        line("last run", &format!("{at}, attempt {}", record["attempts"]));
-    }
-    if let Some(until) = record["lease"]["until"].as_str() {
-        line(
-            "leased",
-            &format!("until {until}, at most until {}", record["lease"]["deadline"].as_str().unwrap_or("–")),
-        );
-    }
-    if let Some(at) = text("settled_at") {
-        line("settled", at);
-    }
-    if let Some(at) = text("expires_at") {
-        line("expires", at);
-    }
-    if let Some(since) = record["doubt"]["since"].as_str() {
-        let tries = &record["doubt"]["tries"];
-        let asked = match tries.as_u64() {
-            None | Some(0) => "nobody has asked about it yet".to_owned(),
-            Some(1) => "asked about once".to_owned(),
-            Some(tries) => format!("asked about {tries} times"),
-        };
-        let parked =
-            if record["doubt"]["parked"] == true { ", parked: it waits for an operator" } else { "" };
-        line("in doubt", &format!("since {since}; {asked}{parked}"));
-    }
-    if let Some(code) = record["last_error"]["code"].as_str() {
-        line(
-            "last error",
-            &output::harmless(&format!(
-                "{code}: {}",
-                record["last_error"]["detail"].as_str().unwrap_or_default()
-            )),
-        );
-    }
-    if let Some(reference) = text("provider_reference") {
-        line("provider", &output::harmless(reference));
-    }
-    let answer = &record["answer"];
-    if let Some(status) = answer["status"].as_u64() {
-        let kept = if answer["kept"] == true {
-            format!("{status}, {} bytes kept", answer["body_bytes"])
-        } else {
-            format!("{status}, too large to keep")
-        };
-        line("answer", &kept);
-        if let Some(location) = location(answer) {
-            line("location", &output::harmless(location));
-        }
-        if let Some(body) = answer["body"].as_str() {
-            let _ = writeln!(story, "\n{}", output::harmless(body));
-        }
-        if let Some(body) = answer["body_hex"].as_str() {
-            let _ = writeln!(story, "\nnot text; in hexadecimal digits:\n{body}");
-        }
-    }
-    story
-}
-
-/// Where the result is, if the answer says so.
-fn location(answer: &Value) -> Option<&str> {
-    let headers = answer["headers"].as_array().into_iter().flatten();
-    let mut header = headers.filter(|header| header[0] == "location").filter_map(|header| header[1].as_str());
-    answer["location"].as_str().or_else(|| header.next())
-}
-
-fn meaning(record: &Value) -> &'static str {
-    match record["state"].as_str().unwrap_or_default() {
-        "pending" => "accepted; nobody runs it yet",
-        "in_progress" => "being executed right now",
-        "lapsed" => {
-            "its holder is gone; the next retry makes it unknown, or goes on with it, as its crash policy says"
-        }
-        "completed" if record["answer"]["kept"] == false => {
-            "over; its answer was too large to keep, so retries get 409 answer_not_kept"
-        }
-        "completed" => "over; retries get the stored answer",
-        "failed_retryable" => "proved to have had no effect; the same key may run again",
-        "unknown" => {
-            "may or may not have happened: ask whoever is behind; until it is settled, retries get 409 outcome_unknown"
-        }
-        "expired" => "past its retention; its answer is no longer replayed",
-        _ => "–",
-    }
-}
-
-fn shortened(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
-        return text.to_owned();
-    }
-    let kept: String = text.chars().take(most - 1).collect();
-    format!("{kept}…")
-}
-
-/// Without what is below a second.
-fn second(moment: &str) -> String {
-    match moment.split_once('.') {
-        Some((seconds, _)) => format!("{seconds}Z"),
-        None => moment.to_owned(),
     }
 }

@@ -1,16 +1,21 @@
 //! The command `oncegate`: one file a command.
 //!
 //! stdout is data, stderr is talk. Exit code 0: done; 1: it failed; 2: the input or the command line is wrong; 3: there is no such
-//! record.
+//! record; 4: the record has changed, or its state does not allow it, and nothing was done.
 
+mod act;
 mod check;
 mod completions;
+mod dead;
 mod dev;
 mod fingerprint;
+mod forget;
 mod keys;
 mod migrate;
 mod output;
+mod resolve;
 mod serve;
+mod shown;
 mod source;
 mod stats;
 mod streams;
@@ -24,7 +29,8 @@ use clap::{Parser, Subcommand};
 #[command(
     name = "oncegate",
     version,
-    after_help = "Exit codes: 0 done; 1 it failed; 2 the input or the command line is wrong; 3 there is no such record."
+    after_help = "Exit codes: 0 done; 1 it failed; 2 the input or the command line is wrong; 3 there is no such record; \
+                  4 the record has changed, or its state does not allow it."
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -35,10 +41,13 @@ pub(crate) struct Arguments {
 enum Command {
     Check(check::Args),
     Completions(completions::Args),
+    Dead(dead::Args),
     Dev(dev::Args),
     Fingerprint(fingerprint::Args),
+    Forget(forget::Args),
     Keys(keys::Args),
     Migrate(migrate::Args),
+    Resolve(resolve::Args),
     Serve(serve::Args),
     Stats(stats::Args),
 }
@@ -47,10 +56,13 @@ fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Check(args) => check::run(&args),
         Command::Completions(args) => completions::run(&args),
+        Command::Dead(args) => dead::run(&args),
         Command::Dev(args) => dev::run(&args),
         Command::Fingerprint(args) => fingerprint::run(&args),
+        Command::Forget(args) => forget::run(&args),
         Command::Keys(args) => keys::run(&args),
         Command::Migrate(args) => migrate::run(&args),
+        Command::Resolve(args) => resolve::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Stats(args) => stats::run(&args),
     }

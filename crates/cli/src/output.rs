@@ -13,6 +13,7 @@ pub(crate) fn trouble(trouble: &Trouble) -> ExitCode {
         Trouble::Failed(_) => 1,
         Trouble::Wrong(_) => 2,
         Trouble::NotFound(_) => 3,
+        Trouble::Refused(_) => 4,
     })
 }
 
@@ -46,6 +47,28 @@ pub(crate) fn harmless(text: &str) -> String {
         }
     }
     shown
+}
+
+/// The same on one line: who wrote it shall not write the next line too.
+pub(crate) fn one_line(text: &str) -> String {
+    harmless(text).replace('\n', "\\n").replace('\t', " ")
+}
+
+/// At most so many characters.
+pub(crate) fn shortened(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(most - 1).collect();
+    format!("{kept}…")
+}
+
+/// Without what is below a second.
+pub(crate) fn second(moment: &str) -> String {
+    match moment.split_once('.') {
+        Some((seconds, _)) => format!("{seconds}Z"),
+        None => moment.to_owned(),
+    }
 }
 
 /// Columns as wide as their widest cell; the last one is not padded. Widths are of what is seen.
@@ -95,6 +118,11 @@ mod tests {
     #[test]
     fn what_others_wrote_does_not_paint_the_terminal() {
         assert_eq!(harmless("ä\tb\n\x1b[2Jc\u{9b}"), "ä\tb\n\\u{1b}[2Jc\\u{9b}");
+    }
+
+    #[test]
+    fn what_others_wrote_is_no_line_of_ours() {
+        assert_eq!(one_line("a\n09:00:00.000  b\tc\x1b"), "a\\n09:00:00.000  b c\\u{1b}");
     }
 
     #[test]

@@ -1,23 +1,31 @@
-//! Where operators' commands look: a store itself, or a gateway's admin listener. The answers are the same.
+//! Where operators' commands look and act: a store itself, or a gateway's admin listener. The answers are the same.
 
 use std::error::Error as _;
 use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-use example_payments::post;
+use example_payments::post::{self, NoReply};
 use hyper::Request;
 use hyper::body::Bytes;
-use oncegate::{AnyStore, OpenError, Store as _};
+use hyper::http::request;
+use oncegate::{AnyStore, Engine, OpenError, Options, Store as _};
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::StateKind;
 use oncegate_core::time::Now;
+use oncegate_engine::Told;
+use oncegate_gateway::operate::{self, Refused, Verb, Wish};
 use oncegate_gateway::record::{self, Bodies};
+use oncegate_gateway::story::{STORY_MAX, story};
 use oncegate_store::{Cursor, Filter};
-use serde_json::Value;
+use serde_json::{Value, json};
+
+use crate::shown::ABSENT;
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_mins(1);
+/// How long the other nodes are told before this one ends.
+const TELLING: Duration = Duration::from_secs(5);
 
 /// Where a gateway's admin listener is if nobody says so.
 const HERE: &str = "http://127.0.0.1:9090";
@@ -37,7 +45,12 @@ pub(crate) struct Where {
 /// What is asked.
 pub(crate) enum Source {
     Store(Box<AnyStore>),
-    Gateway { address: String, token: Option<String> },
+    /// A store, and a node of one's own over it.
+    Engine(Engine<AnyStore>),
+    Gateway {
+        address: String,
+        token: Option<String>,
+    },
 }
 
 /// Which records.
@@ -61,12 +74,16 @@ pub(crate) enum Trouble {
     Wrong(String),
     /// 3: there is no such record.
     NotFound(String),
+    /// 4: the record has changed, or its state does not allow it.
+    Refused(String),
 }
 
 impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Failed(words) | Self::Wrong(words) | Self::NotFound(words) => f.write_str(words),
+            Self::Failed(words) | Self::Wrong(words) | Self::NotFound(words) | Self::Refused(words) => {
+                f.write_str(words)
+            }
         }
     }
 }
@@ -89,7 +106,7 @@ impl Where {
 }
 
 /// One that is set, and to something.
-fn variable(name: &str) -> Option<String> {
+pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
@@ -131,9 +148,8 @@ impl Source {
 
     /// A page of records, newest first.
     pub(crate) async fn list(&self, asked: &Asked) -> Result<Value, Trouble> {
-        let store = match self {
-            Self::Store(store) => store,
-            Self::Gateway { .. } => return self.get(&format!("/api/v1/records?{}", query(asked))).await,
+        let Some(store) = self.in_store() else {
+            return self.get(&format!("/api/v1/records?{}", query(asked))).await;
         };
         let filter = Filter {
             state: asked.state,
@@ -151,12 +167,9 @@ impl Source {
 
     /// One record.
     pub(crate) async fn show(&self, id: RecordId, bodies: Bodies) -> Result<Value, Trouble> {
-        let store = match self {
-            Self::Store(store) => store,
-            Self::Gateway { .. } => {
-                let body = if bodies == Bodies::Shown { "?body=true" } else { "" };
-                return self.get(&format!("/api/v1/records/{id}{body}")).await;
-            }
+        let Some(store) = self.in_store() else {
+            let body = if bodies == Bodies::Shown { "?body=true" } else { "" };
+            return self.get(&format!("/api/v1/records/{id}{body}")).await;
         };
         let rows = store.read(&[id]).await.map_err(|error| failed(&error))?;
         let row = rows.into_iter().next().transpose().map_err(|error| failed(&error))?.flatten();
@@ -169,39 +182,122 @@ impl Source {
         Ok(record::for_operator(&row, self.now().await?, bodies))
     }
 
+    /// One record with its story; only the story, if the record is gone.
+    pub(crate) async fn whole(&self, id: RecordId, bodies: Bodies) -> Result<Value, Trouble> {
+        let shown = self.show(id, bodies).await;
+        match (shown, self.story(id).await?) {
+            (Ok(mut record), story) => {
+                record["story"] = story;
+                Ok(record)
+            }
+            (Err(Trouble::NotFound(_)), story) if story.as_array().is_some_and(|story| !story.is_empty()) => {
+                Ok(json!({ "id": id.to_string(), "state": ABSENT, "story": story }))
+            }
+            (Err(trouble), _) => Err(trouble),
+        }
+    }
+
+    /// What has happened to a record, oldest first; nothing, if it never was.
+    async fn story(&self, id: RecordId) -> Result<Value, Trouble> {
+        if let Some(store) = self.in_store() {
+            let entries = store.story(id, STORY_MAX).await.map_err(|error| failed(&error))?;
+            return Ok(story(&entries));
+        }
+        match self.get(&format!("/api/v1/records/{id}/story")).await {
+            Ok(mut told) => Ok(told["story"].take()),
+            Err(Trouble::NotFound(_)) => Ok(json!([])),
+            Err(trouble) => Err(trouble),
+        }
+    }
+
     /// How many records are in each state.
     pub(crate) async fn counts(&self) -> Result<Value, Trouble> {
-        let store = match self {
-            Self::Store(store) => store,
-            Self::Gateway { .. } => return self.get("/api/v1/counts").await,
-        };
+        let Some(store) = self.in_store() else { return self.get("/api/v1/counts").await };
         Ok(record::counts(&store.counts().await.map_err(|error| failed(&error))?))
     }
 
     async fn now(&self) -> Result<Now, Trouble> {
+        let Some(store) = self.in_store() else {
+            return Err(Trouble::Failed("a gateway has its own clock".to_owned()));
+        };
+        let at = store.clock().await.map_err(|error| failed(&error))?;
+        Ok(Now { at, error: Duration::ZERO })
+    }
+
+    fn in_store(&self) -> Option<&AnyStore> {
         match self {
-            Self::Store(store) => {
-                let at = store.clock().await.map_err(|error| failed(&error))?;
-                Ok(Now { at, error: Duration::ZERO })
-            }
-            Self::Gateway { .. } => Err(Trouble::Failed("a gateway has its own clock".to_owned())),
+            Self::Store(store) => Some(store),
+            Self::Engine(engine) => Some(engine.store()),
+            Self::Gateway { .. } => None,
         }
     }
 
+    /// Becomes one that can be acted through: over a store, a node of its own, which tells the others.
+    pub(crate) async fn to_act(self) -> Result<Self, Trouble> {
+        let Self::Store(store) = self else { return Ok(self) };
+        let options = Options::default();
+        let options = Options { node: format!("{} (command line)", options.node).into(), ..options };
+        let engine = Engine::start(*store, options).await;
+        Ok(Self::Engine(engine.map_err(|error| Trouble::Failed(error.to_string()))?))
+    }
+
+    /// Does what `wish` says, in the admin interface's JSON, to this record.
+    pub(crate) async fn act(&self, verb: Verb, id: RecordId, wish: &Value) -> Result<Value, Trouble> {
+        let engine = match self {
+            Self::Engine(engine) => engine,
+            Self::Gateway { .. } => {
+                return self.post(&format!("/api/v1/records/{id}/{}", verb.name()), wish).await;
+            }
+            Self::Store(_) => return Err(Trouble::Failed("a store is acted on by an engine".to_owned())),
+        };
+        let wish = Wish::read(verb, wish.to_string().as_bytes());
+        let wish = wish.map_err(|bad| Trouble::Wrong(sentence(&bad.to_string())))?;
+        operate::carry_out(engine, id, &wish).await.map_err(|refused| match refused {
+            Refused::NotFound(words) => Trouble::NotFound(sentence(&words)),
+            Refused::Changed { words, .. } | Refused::NotAllowed { words, .. } => {
+                Trouble::Refused(sentence(&words))
+            }
+            Refused::Store(words) => Trouble::Failed(sentence(&words)),
+        })
+    }
+
+    /// Waits until the other nodes have heard of what was done here; says whether those that hold an answer let go of it. A gateway
+    /// tells them itself.
+    pub(crate) async fn tell_others(&self) -> Option<&'static str> {
+        let Self::Engine(engine) = self else { return None };
+        Some(match engine.told(TELLING).await {
+            Told::All => "the other nodes were told through the store's signals",
+            Told::NoSignals => {
+                "this store carries no signals: a running gateway replays an answer from its cache until that is too old; told through \
+                 its admin listener (--admin) it lets go at once"
+            }
+            Told::NotInTime => {
+                "the other nodes could not be told in time: one that holds the answer replays it until that is too old"
+            }
+        })
+    }
+
     async fn get(&self, path: &str) -> Result<Value, Trouble> {
+        self.ask(Request::get(path), Bytes::new()).await
+    }
+
+    async fn post(&self, path: &str, body: &Value) -> Result<Value, Trouble> {
+        let request = Request::post(path).header("content-type", "application/json");
+        self.ask(request, body.to_string().into()).await
+    }
+
+    async fn ask(&self, mut request: request::Builder, body: Bytes) -> Result<Value, Trouble> {
         let Self::Gateway { address, token } = self else {
             return Err(Trouble::Failed("a store is not asked over HTTP".to_owned()));
         };
-        let mut request = Request::get(path).header("host", address);
+        request = request.header("host", address).header("content-length", body.len());
         if let Some(token) = token {
             request = request.header("authorization", format!("Bearer {token}"));
         }
-        let request = request.body(Bytes::new()).map_err(|error| Trouble::Wrong(error.to_string()))?;
-        let reply = post::send(address, request, PATIENCE).await.map_err(|why| {
-            Trouble::Failed(format!(
-                "the gateway at http://{address} {why}; is it running? Name another with --admin, or a store with --store"
-            ))
-        })?;
+        let changes = !body.is_empty();
+        let request = request.body(body).map_err(|error| Trouble::Wrong(error.to_string()))?;
+        let reply = post::send(address, request, PATIENCE).await;
+        let reply = reply.map_err(|why| no_reply(address, why, changes))?;
         let body = reply.json();
         let words = sentence(body["detail"].as_str().unwrap_or("no reason given"));
         match reply.status.as_u16() {
@@ -214,6 +310,7 @@ impl Source {
                 Err(Trouble::Failed("the gateway wants its admin token: set ONCEGATE_ADMIN_TOKEN".to_owned()))
             }
             404 if body["title"] == "No such record" => Err(Trouble::NotFound(words)),
+            409 if body["type"] == "about:blank" => Err(Trouble::Refused(words)),
             // The admin listener's own problems have no page.
             status if body["type"] == "about:blank" => {
                 Err(Trouble::Failed(format!("the gateway answered {status}: {words}")))
@@ -223,6 +320,18 @@ impl Source {
             ))),
         }
     }
+}
+
+fn no_reply(address: &str, why: NoReply, changes: bool) -> Trouble {
+    if changes && why != NoReply::NotSent {
+        return Trouble::Failed(format!(
+            "the gateway at http://{address} {why}, and may have done it: look at the record's story before you do it again. Doing it \
+             again with the same --version is safe, and is refused if it was done"
+        ));
+    }
+    Trouble::Failed(format!(
+        "the gateway at http://{address} {why}; is it running? Name another with --admin, or a store with --store"
+    ))
 }
 
 /// The cause alone, if there is one: that it was during opening, and what kind of cause it is, is seen.

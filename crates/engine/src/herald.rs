@@ -3,7 +3,7 @@
 //! What depends on them is only how soon: a waiter that hears nothing looks by itself (`wait_poll`), and a forgotten answer
 //! that is still in a cache goes with its age (`cache_age_max`), its key being shut until then.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use oncegate_store::Store;
@@ -29,8 +29,16 @@ pub(crate) struct Herald {
 
 #[derive(Default)]
 struct Waiting {
-    signals: Mutex<Vec<Signal>>,
+    signals: Mutex<Queue>,
     some: Notify,
+    told: Notify,
+}
+
+#[derive(Default)]
+struct Queue {
+    signals: Vec<Signal>,
+    /// Some were taken out and are being told.
+    is_telling: bool,
 }
 
 impl Herald {
@@ -43,12 +51,29 @@ impl Herald {
     /// Some time soon, together with others.
     pub(crate) fn tell(&self, signal: Signal) {
         let Some(waiting) = &self.waiting else { return };
-        let mut signals = waiting.signals.lock().unwrap_or_else(PoisonError::into_inner);
-        if signals.len() < WAITING_MAX || matches!(signal, Signal::Forgotten(_)) {
-            signals.push(signal);
+        let mut queue = waiting.queue();
+        if queue.signals.len() < WAITING_MAX || matches!(signal, Signal::Forgotten(_)) {
+            queue.signals.push(signal);
         }
-        drop(signals);
+        drop(queue);
         waiting.some.notify_one();
+    }
+
+    /// Returns when all that was to be told is told; says whether there is anybody to tell.
+    pub(crate) async fn told(&self) -> bool {
+        let Some(waiting) = &self.waiting else { return false };
+        loop {
+            let mut told = std::pin::pin!(waiting.told.notified());
+            told.as_mut().enable();
+            let is_told = {
+                let queue = waiting.queue();
+                queue.signals.is_empty() && !queue.is_telling
+            };
+            if is_told {
+                return true;
+            }
+            told.await;
+        }
     }
 
     /// Begins to tell and to hear, until it is dropped.
@@ -58,6 +83,27 @@ impl Herald {
         let hearing = inner.runtime.spawn(hear(Arc::downgrade(inner), Arc::clone(channel)));
         let handles = [telling.abort_handle(), hearing.abort_handle()];
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner).extend(handles);
+    }
+}
+
+impl Waiting {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.signals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> Vec<Signal> {
+        let mut queue = self.queue();
+        queue.is_telling = true;
+        std::mem::take(&mut queue.signals)
+    }
+
+    /// With what must be told again.
+    fn has_told(&self, again: impl Iterator<Item = Signal>) {
+        let mut queue = self.queue();
+        queue.is_telling = false;
+        queue.signals.extend(again);
+        drop(queue);
+        self.told.notify_waiters();
     }
 }
 
@@ -73,17 +119,20 @@ async fn tell(waiting: Arc<Waiting>, channel: Arc<dyn Signals>) {
     loop {
         waiting.some.notified().await;
         tokio::time::sleep(GATHERED).await;
-        let signals = std::mem::take(&mut *waiting.signals.lock().unwrap_or_else(PoisonError::into_inner));
+        let signals = waiting.take();
         if signals.is_empty() {
+            waiting.has_told(std::iter::empty());
             continue;
         }
-        if let Err(error) = channel.tell(&signals).await {
-            tracing::debug!(%error, signals = signals.len(), "other nodes were not told");
-            // Whoever waits looks by itself soon; an answer that was taken back would be replayed for much longer.
-            let again = signals.into_iter().filter(|signal| matches!(signal, Signal::Forgotten(_)));
-            waiting.signals.lock().unwrap_or_else(PoisonError::into_inner).extend(again);
-            tokio::time::sleep(AGAIN).await;
-            waiting.some.notify_one();
+        match channel.tell(&signals).await {
+            Ok(()) => waiting.has_told(std::iter::empty()),
+            Err(error) => {
+                tracing::debug!(%error, signals = signals.len(), "other nodes were not told");
+                // Whoever waits looks by itself soon; an answer that was taken back would be replayed for much longer.
+                waiting.has_told(signals.into_iter().filter(|signal| matches!(signal, Signal::Forgotten(_))));
+                tokio::time::sleep(AGAIN).await;
+                waiting.some.notify_one();
+            }
         }
     }
 }

@@ -45,7 +45,7 @@ pub use engine::{Engine, StartError, Stats};
 pub use held::{Held, LeaseEnded, SendPermit};
 pub use meters::names;
 pub use once::{JobError, Once, OnceError, Runner};
-pub use operate::{Act, Operator};
+pub use operate::{Act, Operator, Told};
 pub use options::{Options, Shared};
 pub use probe::{Asking, Found, NoProbe, Patience, Probe};
 pub use route::Route;

@@ -37,6 +37,17 @@ pub struct Operator {
     pub reason: Box<str>,
 }
 
+/// Whether other nodes have been told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// Everything; those that listen let go of what they held.
+    All,
+    /// The store carries no signals.
+    NoSignals,
+    /// Not in time.
+    NotInTime,
+}
+
 impl<S: Store> Engine<S> {
     /// Does what an operator says to this version of the record. [`Decision::Done`]: it took effect; [`Decision::Refused`]: the
     /// record has changed, or is in a state that does not allow it; [`Decision::Nothing`]: it means nothing to the record.
@@ -68,6 +79,16 @@ impl<S: Store> Engine<S> {
         self.0.herald.tell(Signal::Forgotten(id));
         self.0.doubts.notify_one();
         Ok(step?.decision)
+    }
+
+    /// Waits, up to `limit`, until the other nodes are told of what was done here: for a process that acts and ends. What is not told
+    /// goes from their caches with its age.
+    pub async fn told(&self, limit: std::time::Duration) -> Told {
+        match tokio::time::timeout(limit, self.0.herald.told()).await {
+            Ok(true) => Told::All,
+            Ok(false) => Told::NoSignals,
+            Err(_) => Told::NotInTime,
+        }
     }
 
     /// The audit trail of a record, oldest first: the last `limit` entries. It outlives the record.

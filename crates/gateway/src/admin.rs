@@ -1,8 +1,9 @@
 //! The admin listener: health, metrics, and the records for operators and their tools.
 //!
 //! Health and readiness are open to whoever reaches the address; everything else wants the token, if there is one. Without one
-//! the configuration keeps the address on this machine.
+//! the configuration keeps the address on this machine, and what changes records is taken from this machine only.
 
+mod acts;
 mod api;
 mod health;
 mod openapi;
@@ -14,7 +15,7 @@ use axum::Router;
 use axum::http::header;
 use axum::middleware;
 use axum::response::IntoResponse;
-use axum::routing::get;
+use axum::routing::{get, post};
 use metrics_exporter_prometheus::PrometheusHandle;
 use oncegate::AnyStore;
 use oncegate_engine::Engine;
@@ -52,6 +53,10 @@ impl Admin {
             .route("/metrics", get(metrics))
             .route("/api/v1/records", get(api::list))
             .route("/api/v1/records/{id}", get(api::show))
+            .route("/api/v1/records/{id}/story", get(acts::told))
+            .route("/api/v1/records/{id}/resolve", post(acts::resolve))
+            .route("/api/v1/records/{id}/retry", post(acts::retry))
+            .route("/api/v1/records/{id}/forget", post(acts::forget))
             .route("/api/v1/counts", get(api::counts))
             .route("/api/v1/openapi.json", get(openapi::document))
             .layer(middleware::from_fn_with_state(self.clone(), token::check));

@@ -7,11 +7,13 @@ mod contract;
 mod gateway;
 mod listener;
 mod openapi;
+pub mod operate;
 mod proxy;
 mod public;
 pub mod reconcile;
 pub mod record;
 mod recorder;
+pub mod story;
 
 pub use config::{
     Admin, Config, ConfigError, Environment, Given, HostHeader, Http, Limits, Listen, Rule, ScopeRule,

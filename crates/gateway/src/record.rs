@@ -49,7 +49,8 @@ pub fn for_operator(record: &Record, now: Now, bodies: Bodies) -> Value {
         "key": record.address.key.as_str(),
         "operation": record.operation.as_str(),
         "state": state(record, now),
-        "version": record.version.as_raw(),
+        // A string: some programs read numbers as doubles, and it is what an operator's act is checked against.
+        "version": record.version.as_raw().to_string(),
         "fence": record.fence.as_raw(),
         "attempts": record.attempts,
         "created_at": moment(record.created_at),

@@ -4,15 +4,21 @@ use insta::assert_snapshot;
 
 use crate::desk::{Desk, seen};
 
-pub(crate) const COMMANDS: [&str; 10] = [
+pub(crate) const COMMANDS: [&str; 16] = [
     "check",
     "completions",
+    "dead",
+    "dead list",
+    "dead retry",
+    "dead show",
     "dev",
     "fingerprint",
+    "forget",
     "keys",
     "keys list",
     "keys show",
     "migrate",
+    "resolve",
     "serve",
     "stats",
 ];

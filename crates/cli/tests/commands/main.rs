@@ -8,7 +8,9 @@
     reason = "helpers of tests: what cannot be done should stop the test"
 )]
 
+mod acts;
 mod completions;
+mod dead;
 mod desk;
 #[path = "../payments/gateway.rs"]
 mod gateway;
@@ -19,3 +21,5 @@ mod records;
 mod show;
 mod sources;
 mod stats;
+mod stories;
+mod terminal;

@@ -14,7 +14,7 @@ use oncegate_core::scope::{Address, Operation, Scope};
 use oncegate_core::time::Timestamp;
 
 /// 2026-03-02T09:00:00Z
-const MORNING: Timestamp = Timestamp::from_micros(1_772_442_000_000_000);
+pub(crate) const MORNING: Timestamp = Timestamp::from_micros(1_772_442_000_000_000);
 /// 2126-03-02T09:00:00Z
 const FAR_AHEAD: Timestamp = Timestamp::from_micros(4_928_115_600_000_000);
 

@@ -81,19 +81,12 @@ pub(super) async fn show(
 ) -> Result<Response, Response> {
     let Query(asked) =
         asked.map_err(|error| bad(&format!("{}; expected body=true or nothing.", error.body_text())))?;
-    let id: RecordId = id.parse().map_err(|_| {
-        bad(&format!("{id:?} is not a record's id: those are op_ and 26 letters and digits."))
-    })?;
+    let id = record_id(&id)?;
     let row = within(async {
         let rows = admin.0.engine.store().read(&[id]).await?;
         rows.into_iter().next().transpose().map(Option::flatten)
     });
-    let Some(row) = row.await? else {
-        let words = format!(
-            "There is no record {id}: it was never made, or it is past its retention and was removed."
-        );
-        return Err(problem(StatusCode::NOT_FOUND, "No such record", &words));
-    };
+    let Some(row) = row.await? else { return Err(no_record(id)) };
     let bodies = if asked.body { Bodies::Shown } else { Bodies::Counted };
     Ok(Json(record::for_operator(&row, admin.0.engine.now(), bodies)).into_response())
 }
@@ -135,7 +128,18 @@ fn moment(text: &str) -> Result<Timestamp, String> {
         .ok_or_else(|| format!("{text:?} is not a moment; expected the like of 2026-11-16T09:30:00Z."))
 }
 
-async fn within<T>(asking: impl Future<Output = Result<T, StoreError>>) -> Result<T, Response> {
+pub(super) fn record_id(text: &str) -> Result<RecordId, Response> {
+    text.parse()
+        .map_err(|_| bad(&format!("{text:?} is not a record's id: those are op_ and 26 letters and digits.")))
+}
+
+pub(super) fn no_record(id: RecordId) -> Response {
+    let words =
+        format!("There is no record {id}: it was never made, or it is past its retention and was removed.");
+    problem(StatusCode::NOT_FOUND, "No such record", &words)
+}
+
+pub(super) async fn within<T>(asking: impl Future<Output = Result<T, StoreError>>) -> Result<T, Response> {
     let down = |why: &str| {
         let words = format!("The store did not answer ({why}). Records are as they were. Ask again.");
         problem(StatusCode::SERVICE_UNAVAILABLE, "The store is not available", &words)
@@ -147,7 +151,7 @@ async fn within<T>(asking: impl Future<Output = Result<T, StoreError>>) -> Resul
     }
 }
 
-fn bad(words: &str) -> Response {
+pub(super) fn bad(words: &str) -> Response {
     problem(StatusCode::BAD_REQUEST, "The question cannot be read", words)
 }
 

@@ -2,8 +2,10 @@
 
 use serde_json::Value;
 
+use crate::acts::with_doubt;
 use crate::client::Call;
 use crate::gateway::{Stage, admin};
+use crate::reply::Reply;
 use crate::upstream::{Act, Seen, Upstream, numbered};
 
 async fn document(stage: &Stage) -> Value {
@@ -30,12 +32,17 @@ async fn it_lists_the_routes_that_are_served() {
     assert_eq!(listed, routes());
     for (path, methods) in document["paths"].as_object().unwrap() {
         let path = path.replace("{id}", "op_00000000000000000000000000");
-        assert_eq!(methods.as_object().unwrap().keys().collect::<Vec<_>>(), ["get"]);
-        let got = admin(&stage.gateway, &path).await;
-        let words = "There is no record";
-        assert!(got.status != 404 || got.text().contains(words), "{path} is served: {got:?}");
-        let posted = Call::anonymous("POST", &path).send(stage.gateway.admin_address()).await;
-        assert_eq!(posted.status, 405, "{path}");
+        let methods: Vec<_> = methods.as_object().unwrap().keys().map(|name| name.to_uppercase()).collect();
+        for method in ["GET", "POST", "PUT", "PATCH", "DELETE"] {
+            let got = Call::anonymous(method, &path).send(stage.gateway.admin_address()).await;
+            if methods.iter().all(|described| described != method) {
+                assert_eq!(got.status, 405, "{method} {path}");
+                continue;
+            }
+            let is_served =
+                got.status != 405 && (got.status != 404 || got.text().contains("There is no record"));
+            assert!(is_served, "{method} {path}: {got:?}");
+        }
     }
 }
 
@@ -92,6 +99,7 @@ async fn answers_are_as_described() {
     stage.upstream.ran(3).await;
     let document = document(&stage).await;
     let id = stage.record("done").await.unwrap()["id"].as_str().unwrap().to_owned();
+    let doubted = stage.record("doubted").await.unwrap()["id"].as_str().unwrap().to_owned();
     let asked = [
         ("/readyz", "/readyz".to_owned()),
         ("/api/v1/records", "/api/v1/records?limit=2".to_owned()),
@@ -99,17 +107,45 @@ async fn answers_are_as_described() {
         ("/api/v1/records", "/api/v1/records?limit=0".to_owned()),
         ("/api/v1/records/{id}", format!("/api/v1/records/{id}?body=true")),
         ("/api/v1/records/{id}", "/api/v1/records/op_00000000000000000000000000".to_owned()),
+        ("/api/v1/records/{id}/story", format!("/api/v1/records/{id}/story")),
+        ("/api/v1/records/{id}/story", format!("/api/v1/records/{doubted}/story")),
+        ("/api/v1/records/{id}/story", "/api/v1/records/op_00000000000000000000000000/story".to_owned()),
         ("/api/v1/counts", "/api/v1/counts".to_owned()),
     ];
     for (path, request) in asked {
         let reply = admin(&stage.gateway, &request).await;
-        let described = &document["paths"][path]["get"]["responses"][reply.status.to_string()];
-        let described = match described["$ref"].as_str() {
-            Some(reference) => document.pointer(reference.trim_start_matches('#')).unwrap(),
-            None => described,
-        };
-        let schema = &described["content"][reply.header("content-type").unwrap()]["schema"];
-        assert!(schema.is_object(), "{request}: {} is not described", reply.status);
-        check(&document, schema, &reply.json(), path);
+        is_as_described(&document, path, "get", &reply);
+    }
+}
+
+fn is_as_described(document: &Value, path: &str, method: &str, reply: &Reply) {
+    let described = &document["paths"][path][method]["responses"][reply.status.to_string()];
+    let described = match described["$ref"].as_str() {
+        Some(reference) => document.pointer(reference.trim_start_matches('#')).unwrap(),
+        None => described,
+    };
+    let schema = &described["content"][reply.header("content-type").unwrap()]["schema"];
+    assert!(schema.is_object(), "{method} {path}: {} is not described", reply.status);
+    check(document, schema, &reply.json(), path);
+}
+
+#[tokio::test]
+async fn what_is_said_of_acts_is_as_described() {
+    let (stage, seen, _folder) = with_doubt().await;
+    let document = document(&stage).await;
+    let (id, version) = (seen["id"].as_str().unwrap(), seen["version"].as_str().unwrap());
+    let right = format!(r#"{{"version":"{version}","operator":"ada","reason":"she knows"}}"#);
+    let nobody = "op_00000000000000000000000000";
+    for (verb, id, body, status) in [
+        ("forget", id, right.as_str(), 409),
+        ("retry", id, "{}", 400),
+        ("retry", nobody, &right, 404),
+        ("retry", id, &right, 200),
+        ("retry", id, &right, 409),
+    ] {
+        let call = Call::anonymous("POST", &format!("/api/v1/records/{id}/{verb}")).json(body);
+        let reply = call.send(stage.gateway.admin_address()).await;
+        assert_eq!(reply.status, status, "{verb} {body}: {reply:?}");
+        is_as_described(&document, &format!("/api/v1/records/{{id}}/{verb}"), "post", &reply);
     }
 }

@@ -1,0 +1,299 @@
+//! `oncegate dead`: the dead letters, which no machine could settle and a person must.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+use oncegate_core::identity::RecordId;
+use oncegate_gateway::operate::Verb;
+use serde_json::Value;
+
+use crate::act::{self, Acting, Seen};
+use crate::keys::{self, Show};
+use crate::output::{self, one_line, shortened};
+use crate::shown;
+use crate::source::{Asked, Source, Trouble, Where};
+use crate::streams::{print, say};
+
+/// List dead letters, show one, or have the machine ask again.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    List(List),
+    /// Show one record, its story, and what can be done about it
+    Show(Show),
+    Retry(Retry),
+}
+
+/// Which of them.
+#[derive(clap::Args)]
+struct Which {
+    /// Of this scope
+    #[arg(long)]
+    scope: Option<String>,
+    /// Of this route, such as 'POST /payments'
+    #[arg(long)]
+    operation: Option<String>,
+}
+
+/// List the records that wait for an operator, newest first.
+#[derive(clap::Args)]
+struct List {
+    #[command(flatten)]
+    source: Where,
+    #[command(flatten)]
+    which: Which,
+    /// So many
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=500))]
+    limit: u16,
+    /// Go on where a list ended
+    #[arg(long, value_name = "CURSOR")]
+    after: Option<String>,
+    /// For programs
+    #[arg(long)]
+    json: bool,
+}
+
+/// Have the machine ask again, as if nobody had: one record, or all of a scope or route.
+#[derive(clap::Args)]
+struct Retry {
+    /// The record's id: op_…
+    #[arg(value_name = "ID", required_unless_present = "all")]
+    id: Option<String>,
+    /// The version that you have looked at, as `dead show` prints it; without it the record is shown, and you are asked
+    #[arg(long, value_name = "VERSION", conflicts_with = "all")]
+    version: Option<String>,
+    /// All dead letters of --scope, --operation or both
+    #[arg(long, conflicts_with = "id")]
+    all: bool,
+    #[command(flatten)]
+    which: Which,
+    #[command(flatten)]
+    acting: Acting,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let done = crate::source::block_on(async {
+        match &args.command {
+            Command::List(args) => list(args).await,
+            Command::Show(args) => show(args).await,
+            Command::Retry(args) => retry(args).await,
+        }
+    });
+    done.unwrap_or_else(|trouble| output::trouble(&trouble))
+}
+
+impl Which {
+    fn asked(&self, limit: usize, after: Option<String>) -> Asked {
+        Asked {
+            parked: Some(true),
+            scope: self.scope.clone(),
+            operation: self.operation.clone(),
+            limit,
+            after,
+            ..Asked::default()
+        }
+    }
+}
+
+async fn list(args: &List) -> Result<ExitCode, Trouble> {
+    keys::check_cursor(args.after.as_deref(), "dead list")?;
+    let source = args.source.open().await?;
+    let page = source.list(&args.which.asked(usize::from(args.limit), args.after.clone())).await?;
+    if args.json {
+        return Ok(print(format!("{page:#}\n").as_bytes()));
+    }
+    let rows = page["records"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if rows.is_empty() {
+        say(format_args!("no dead letters"));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let code = print(table(rows).as_bytes());
+    keys::say_rest(&page);
+    Ok(code)
+}
+
+fn table(records: &[Value]) -> String {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let rows: Vec<_> = records.iter().map(|record| row(record, now)).collect();
+    output::table(&["ID", "AGE", "TRIES", "OPERATION", "KEY", "LAST ERROR"], &rows)
+}
+
+fn row(record: &Value, now: Duration) -> Vec<String> {
+    let text = |name: &str| record[name].as_str().unwrap_or("–").to_owned();
+    let error = &record["last_error"];
+    let error = match (error["code"].as_str(), error["detail"].as_str()) {
+        (Some(code), Some(detail)) => one_line(&format!("{code}: {detail}")),
+        _ => "–".to_owned(),
+    };
+    let since = record["doubt"]["since"].as_str().and_then(moment);
+    vec![
+        text("id"),
+        since.map_or_else(|| "–".to_owned(), |since| age(now.saturating_sub(since))),
+        record["doubt"]["tries"].to_string(),
+        text("operation"),
+        shortened(&text("key"), 40),
+        shortened(&error, 80),
+    ]
+}
+
+/// Since the epoch.
+fn moment(text: &str) -> Option<Duration> {
+    humantime::parse_rfc3339(text).ok()?.duration_since(SystemTime::UNIX_EPOCH).ok()
+}
+
+/// In the largest unit that it has two of.
+fn age(age: Duration) -> String {
+    let seconds = age.as_secs();
+    let units = [(86_400, "d"), (3_600, "h"), (60, "min")];
+    let unit = units.iter().find(|(length, _)| seconds >= 2 * length);
+    unit.map_or_else(|| format!("{seconds} s"), |(length, name)| format!("{} {name}", seconds / length))
+}
+
+async fn show(args: &Show) -> Result<ExitCode, Trouble> {
+    let (id, shown) = keys::look(args).await?;
+    if args.json {
+        return Ok(print(format!("{shown:#}\n").as_bytes()));
+    }
+    let code = print(format!("{}{}", shown::whole(&shown), what_to_do(id, &shown)).as_bytes());
+    if shown["doubt"]["parked"] != true {
+        let state = shown["state"].as_str().unwrap_or("–");
+        let words = if state == "unknown" { "unknown, and the machine still asks about it" } else { state };
+        say(format_args!("this is no dead letter: it is {words}"));
+    }
+    Ok(code)
+}
+
+/// What an operator may do about an outcome that nobody knows.
+fn what_to_do(id: RecordId, shown: &Value) -> String {
+    let (Some("unknown"), Some(version)) = (shown["state"].as_str(), shown["version"].as_str()) else {
+        return String::new();
+    };
+    let mut text = "\nwhat to do   look where the effect would be, then one of\n".to_owned();
+    for (case, command) in [
+        (
+            "it happened:",
+            format!("resolve {id} --version {version} --happened --response FILE --reason TEXT"),
+        ),
+        ("it did not:", format!("resolve {id} --version {version} --did-not-happen --reason TEXT")),
+        ("ask again:", format!("dead retry {id} --version {version} --reason TEXT")),
+    ] {
+        let _ = writeln!(text, "{case:<12} oncegate {command}");
+    }
+    text
+}
+
+const QUESTION: &str = "Have the machine ask again?";
+
+async fn retry(args: &Retry) -> Result<ExitCode, Trouble> {
+    let is_narrowed = args.which.scope.is_some() || args.which.operation.is_some();
+    match &args.id {
+        Some(_) if is_narrowed => {
+            let words = "--scope and --operation are for --all; one record is named by its id";
+            Err(Trouble::Wrong(words.to_owned()))
+        }
+        Some(id) => {
+            let seen = Seen::new(id, args.version.as_deref());
+            act::on_one(&args.acting, &seen, Verb::Retry, act::nothing_more(), QUESTION).await
+        }
+        None if is_narrowed => retry_all(args).await,
+        None => {
+            let words = "--all needs --scope or --operation: say which. Nothing was changed";
+            Err(Trouble::Wrong(words.to_owned()))
+        }
+    }
+}
+
+async fn retry_all(args: &Retry) -> Result<ExitCode, Trouble> {
+    let mut wish = args.acting.wish(Verb::Retry, None, act::nothing_more())?;
+    let source = args.acting.source.open().await?.to_act().await?;
+    let records = all(&source, &args.which).await?;
+    if records.is_empty() {
+        say(format_args!("no dead letters"));
+        return Ok(ExitCode::SUCCESS);
+    }
+    say(format_args!("{}", table(&records)));
+    if !args.acting.yes {
+        let question = format!("Have the machine ask again about these {}?", records.len());
+        act::confirm(&question, "Say --yes to go on all the same")?;
+    }
+    let mut tally = Tally::default();
+    for record in &records {
+        let id = record["id"].as_str().and_then(|id| id.parse().ok());
+        let Some(id) = id else { continue };
+        wish["version"] = record["version"].clone();
+        match source.act(Verb::Retry, id, &wish).await {
+            Ok(_) => tally.done += 1,
+            Err(Trouble::Refused(words) | Trouble::NotFound(words)) => {
+                tally.refused += 1;
+                say(format_args!("{id}: {words}"));
+            }
+            Err(Trouble::Failed(words) | Trouble::Wrong(words)) => {
+                let Tally { done, refused } = tally;
+                let words = format!("{id}: {words}. Before it {done} were done and {refused} refused");
+                return Err(Trouble::Failed(words));
+            }
+        }
+    }
+    source.tell_others().await;
+    Ok(tally.end(args.acting.json))
+}
+
+async fn all(source: &Source, which: &Which) -> Result<Vec<Value>, Trouble> {
+    let (mut records, mut after) = (Vec::new(), None);
+    loop {
+        let mut page = source.list(&which.asked(500, after)).await?;
+        if let Value::Array(rows) = page["records"].take() {
+            records.extend(rows);
+        }
+        match page["next"].as_str() {
+            Some(next) => after = Some(next.to_owned()),
+            None => return Ok(records),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Tally {
+    done: usize,
+    refused: usize,
+}
+
+impl Tally {
+    fn end(&self, json: bool) -> ExitCode {
+        let Self { done, refused } = self;
+        let text = if json {
+            format!("{:#}\n", serde_json::json!({ "done": done, "refused": refused }))
+        } else {
+            format!("{done} are asked about again, {refused} were refused\n")
+        };
+        let code = print(text.as_bytes());
+        if *refused > 0 { ExitCode::from(4) } else { code }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_are_short() {
+        for (seconds, text) in [
+            (0, "0 s"),
+            (119, "119 s"),
+            (120, "2 min"),
+            (7_199, "119 min"),
+            (7_200, "2 h"),
+            (172_799, "47 h"),
+            (172_800, "2 d"),
+        ] {
+            assert_eq!(age(Duration::from_secs(seconds)), text);
+        }
+    }
+}

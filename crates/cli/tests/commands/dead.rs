@@ -1,0 +1,141 @@
+//! `oncegate dead`
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use insta::assert_snapshot;
+use oncegate_core::record::{Reason, Record, State};
+use oncegate_core::scope::Operation;
+use oncegate_core::time::Timestamp;
+
+use crate::acts::{VERSION, steady};
+use crate::desk::{Desk, seen};
+use crate::records;
+use crate::terminal::typing;
+
+const WHY: &str = "--operator ada --reason 'the provider is back'";
+
+/// Parked so long ago, counted from now.
+fn parked(key: &str, age: Duration) -> Record {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let since = Timestamp::from_micros(i64::try_from((now - age).as_micros()).unwrap());
+    let record = records::parked(key);
+    let State::Unknown(doubt) = record.state else { panic!("not in doubt") };
+    Record { state: State::Unknown(oncegate_core::record::Doubt { since, ..doubt }), ..record }
+}
+
+fn hours(count: u64) -> Duration {
+    Duration::from_hours(count) + Duration::from_mins(10)
+}
+
+fn refund(key: &str) -> Record {
+    Record { operation: Operation::new("POST /refunds").unwrap(), ..parked(key, hours(3)) }
+}
+
+fn desk() -> Desk {
+    let hostile = Reason::new("upstream_answer", "bad\nop_fake  0 s  \x1b[2Jcleared");
+    Desk::with(vec![
+        parked("order-1", hours(72)),
+        records::doubted("order-2"),
+        refund("refund-3"),
+        Record { last_error: Some(hostile), ..parked("order-4", hours(5)) },
+        records::paid("acme", "order-5"),
+    ])
+}
+
+#[test]
+fn what_waits_for_an_operator_is_listed() {
+    let desk = desk();
+    assert_snapshot!("list", desk.ask("dead list"));
+    assert_snapshot!("list_of_a_route", desk.ask("dead list --operation 'POST /refunds'"));
+    assert_snapshot!("list_nothing", desk.ask("dead list --scope nobody"));
+    let first = desk.ask("dead list --limit 2");
+    let (_, after) = first.split_once("there are more: --after ").unwrap();
+    let rest = desk.ask(&format!("dead list --after {}", after.trim()));
+    assert!(rest.contains("order-1") && !rest.contains("there are more"), "{rest}");
+    let json = desk.command("dead list --json --store sqlite://oncegate.db").output().unwrap().stdout;
+    let page: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    assert_eq!(page["records"].as_array().unwrap().len(), 3);
+    assert_eq!(page["records"][0]["version"], VERSION);
+    assert_snapshot!("list_bad_cursor", desk.ask("dead list --after yesterday"));
+}
+
+#[test]
+fn one_is_shown_with_what_can_be_done() {
+    let desk = Desk::with(vec![
+        records::parked("order-1"),
+        records::doubted("order-2"),
+        records::paid("acme", "order-3"),
+    ]);
+    assert_snapshot!("show", desk.ask("dead show order-1"));
+    assert_snapshot!("show_still_asked", desk.ask("dead show order-2"));
+    assert_snapshot!("show_completed", desk.ask("dead show order-3"));
+    assert_snapshot!("show_no_key", desk.ask("dead show order-4"));
+    assert_eq!(desk.ask("dead show order-1 --json"), desk.ask("keys show order-1 --json"));
+}
+
+#[test]
+fn one_is_asked_about_again() {
+    let record = records::parked("order-1");
+    let line = format!("dead retry {} --version {VERSION} {WHY}", record.id);
+    let desk = Desk::with(vec![record]);
+    assert_snapshot!("retry", steady(&desk.ask(&line)));
+    assert_snapshot!("retry_again", steady(&desk.ask(&line)));
+    assert_snapshot!("retry_shown", steady(&desk.ask("dead show order-1")));
+    assert_snapshot!("retry_list", desk.ask("dead list"));
+}
+
+#[test]
+fn all_of_a_route_are_asked_about_again() {
+    let desk = desk();
+    let line = format!("dead retry --all --operation 'POST /payments' {WHY}");
+    assert_snapshot!("all_not_asked", desk.ask(&line));
+    let with_store = format!("{line} --store sqlite://oncegate.db");
+    let output = typing(&mut desk.command(&with_store), "no\n");
+    assert_snapshot!("all_typed_no", seen(&output));
+    assert_eq!(desk.ask("dead list").matches("order-").count(), 2, "none was touched");
+    assert_snapshot!("all_yes", desk.ask(&format!("{line} --yes")));
+    let left = desk.ask("dead list");
+    assert!(left.contains("refund-3") && !left.contains("order-"), "{left}");
+    for key in ["order-1", "order-4"] {
+        let story = desk.ask(&format!("keys show {key}"));
+        assert!(
+            story.contains("operator ada: to be asked about again; reason: \"the provider is back\""),
+            "{story}"
+        );
+    }
+    assert!(!desk.ask("keys show order-2").contains("operator"), "it was no dead letter");
+    assert_snapshot!("all_nothing", desk.ask(&format!("{line} --yes")));
+}
+
+/// More than one page of them.
+#[test]
+fn all_means_all() {
+    let records: Vec<_> = (0..501).map(|n| parked(&format!("order-{n}"), hours(3))).collect();
+    let desk = Desk::with(records);
+    let done = desk.ask(&format!("dead retry --all --scope acme --yes --json {WHY}"));
+    assert!(done.contains("\"done\": 501,\n  \"refused\": 0"), "{}", &done[..200]);
+    assert!(desk.ask("dead list").contains("no dead letters"));
+}
+
+#[test]
+fn bad_input() {
+    let desk = desk();
+    let id = records::parked("order-1").id;
+    for (name, line) in [
+        ("retry_nothing", format!("dead retry {WHY}")),
+        ("retry_all_of_what", format!("dead retry --all --yes {WHY}")),
+        ("retry_both", format!("dead retry {id} --all --scope acme {WHY}")),
+        ("retry_one_of_a_scope", format!("dead retry {id} --scope acme --yes {WHY}")),
+        ("retry_all_of_a_version", format!("dead retry --all --scope acme --version 17 {WHY}")),
+        ("retry_no_reason", format!("dead retry {id} --yes")),
+        ("retry_empty_reason", format!("dead retry --all --scope acme --yes --operator ada --reason ''")),
+        ("retry_completed", format!("dead retry {} --yes {WHY}", records::paid("acme", "order-5").id)),
+    ] {
+        assert_snapshot!(name, steady(&desk.ask(&line)));
+    }
+    assert_eq!(
+        desk.ask("dead list").matches("op_").count(),
+        4,
+        "none was touched: three, and one in an error"
+    );
+}

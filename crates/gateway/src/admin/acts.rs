@@ -1,0 +1,147 @@
+//! `/api/v1/records/{id}/…`: what operators do, and the story that it becomes part of.
+//!
+//! With a token, whoever shows it may act, under the name that he gives. Without one the listener is on this machine only, and what
+//! a browser or a proxy brings from elsewhere is refused.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use oncegate_store::Store as _;
+use serde_json::{Value, json};
+
+use super::Admin;
+use super::api::{bad, no_record, problem, record_id, within};
+use crate::operate::{self, Refused, Verb, WISH_BYTES_MAX, Wish};
+use crate::story::{STORY_MAX, story};
+
+/// How long an act may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// `GET /api/v1/records/{id}/story`
+pub(super) async fn told(State(admin): State<Admin>, Path(id): Path<String>) -> Result<Response, Response> {
+    let id = record_id(&id)?;
+    let store = admin.0.engine.store();
+    let entries = within(store.story(id, STORY_MAX)).await?;
+    if entries.is_empty() {
+        let rows = within(store.read(&[id])).await?;
+        // A row that cannot be read is there.
+        if rows.iter().all(|row| matches!(row, Ok(None))) {
+            return Err(no_record(id));
+        }
+    }
+    Ok(Json(json!({ "id": id.to_string(), "story": story(&entries) })).into_response())
+}
+
+/// `POST /api/v1/records/{id}/resolve`
+pub(super) async fn resolve(
+    State(admin): State<Admin>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<Response, Response> {
+    act(&admin, &id, Verb::Resolve, request).await
+}
+
+/// `POST /api/v1/records/{id}/retry`
+pub(super) async fn retry(
+    State(admin): State<Admin>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<Response, Response> {
+    act(&admin, &id, Verb::Retry, request).await
+}
+
+/// `POST /api/v1/records/{id}/forget`
+pub(super) async fn forget(
+    State(admin): State<Admin>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<Response, Response> {
+    act(&admin, &id, Verb::Forget, request).await
+}
+
+async fn act(admin: &Admin, id: &str, verb: Verb, request: Request) -> Result<Response, Response> {
+    is_meant(admin, request.headers())?;
+    let id = record_id(id)?;
+    let body = axum::body::to_bytes(request.into_body(), WISH_BYTES_MAX).await.map_err(|_| {
+        let words =
+            format!("It did not come whole, or is larger than {WISH_BYTES_MAX} bytes. Nothing was changed.");
+        problem(StatusCode::PAYLOAD_TOO_LARGE, "Not taken", &words)
+    })?;
+    let wish = Wish::read(verb, &body).map_err(|words| bad(&format!("{words} Nothing was changed.")))?;
+    let engine = admin.0.engine.clone();
+    // In a task of its own: whoever hangs up has not stopped half of it.
+    let acting = tokio::spawn(async move { operate::carry_out(&engine, id, &wish).await });
+    match tokio::time::timeout(PATIENCE, acting).await {
+        Ok(Ok(Ok(done))) => Ok(Json(done).into_response()),
+        Ok(Ok(Err(refused))) => Err(refusal(refused)),
+        Ok(Err(_)) | Err(_) => {
+            let words = "The store did not answer in time, and may still do it. Look at the record's story before you do it again: \
+                         doing it again with the same version is safe, and is refused if it was done.";
+            Err(problem(StatusCode::SERVICE_UNAVAILABLE, "The store is not available", words))
+        }
+    }
+}
+
+fn refusal(refused: Refused) -> Response {
+    match refused {
+        Refused::NotFound(words) => problem(StatusCode::NOT_FOUND, "No such record", &words),
+        Refused::Changed { words, record } => conflict("The record has changed", &words, &record),
+        Refused::NotAllowed { words, record } => {
+            conflict("The record's state does not allow it", &words, &record)
+        }
+        Refused::Store(words) => {
+            problem(StatusCode::SERVICE_UNAVAILABLE, "The store is not available", &words)
+        }
+    }
+}
+
+/// A problem that shows the record as it is.
+fn conflict(title: &str, words: &str, record: &Value) -> Response {
+    let status = StatusCode::CONFLICT;
+    let body = json!({
+        "type": "about:blank", "title": title, "status": status.as_u16(), "detail": words, "record": record,
+    });
+    (status, [(header::CONTENT_TYPE, "application/problem+json")], body.to_string()).into_response()
+}
+
+/// Lets only those pass who mean it: a web page can make a browser post forms, but not JSON; and where there is no token, nothing
+/// that comes from a page of elsewhere or through a proxy.
+fn is_meant(admin: &Admin, headers: &HeaderMap) -> Result<(), Response> {
+    if !is_json(headers) {
+        let words = "Send it as `content-type: application/json`. Nothing was changed.";
+        return Err(problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Not JSON", words));
+    }
+    if admin.0.token.is_none() && is_from_elsewhere(headers) {
+        let words = "Without an admin token only this machine may change records, and this came from a web page of elsewhere or \
+                     through a proxy. Nothing was changed. Set `admin.token_file` or ONCEGATE_ADMIN_TOKEN.";
+        return Err(problem(StatusCode::FORBIDDEN, "Not from this machine", words));
+    }
+    Ok(())
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let named = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let essence = named.and_then(|named| named.split(';').next()).map(str::trim);
+    essence.is_some_and(|essence| essence.eq_ignore_ascii_case("application/json"))
+}
+
+fn is_from_elsewhere(headers: &HeaderMap) -> bool {
+    let is_proxied = ["forwarded", "x-forwarded-for", "via"].iter().any(|name| headers.contains_key(*name));
+    is_proxied || headers.get_all(header::ORIGIN).iter().any(|origin| !is_here(origin.as_bytes()))
+}
+
+/// A page of this machine. A name that only resolves to it could be anybody's.
+fn is_here(origin: &[u8]) -> bool {
+    let Some(host) = std::str::from_utf8(origin).ok().and_then(|origin| origin.strip_prefix("http://"))
+    else {
+        return false;
+    };
+    ["127.0.0.1", "localhost", "[::1]"].iter().any(|here| {
+        host.strip_prefix(here).is_some_and(|port| {
+            port.is_empty() || port.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok())
+        })
+    })
+}
