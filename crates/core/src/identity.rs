@@ -117,6 +117,17 @@ impl RecordId {
         Self(id)
     }
 
+    /// The key that an upstream is given in place of the client's, where a route derives it: 32 hexadecimal digits that name scope,
+    /// key and life, and tell nobody either of the first two.
+    #[must_use]
+    pub fn derived_key(&self, life: Token) -> String {
+        let mut digest = Sha256::new();
+        digest.update(b"oncegate downstream key 1");
+        digest.update(self.0);
+        digest.update(life.0);
+        Hex(&digest.finalize()[..16]).to_string()
+    }
+
     /// Wraps stored bytes.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
@@ -212,6 +223,14 @@ mod tests {
         ] {
             assert_eq!(bad.parse::<RecordId>(), Err(NotARecordId), "{bad}");
         }
+    }
+
+    /// Providers remember these for weeks: a release that derived another key would charge again.
+    #[test]
+    fn derived_keys_are_pinned_and_name_the_life() {
+        let id = RecordId::from_bytes([1; 16]);
+        assert_eq!(id.derived_key(Token::from_bytes([2; 16])), "fd27c114641033ee2ef9d12f29717b3d");
+        assert_ne!(id.derived_key(Token::from_bytes([3; 16])), id.derived_key(Token::from_bytes([2; 16])));
     }
 
     #[test]

@@ -9,7 +9,6 @@ use hyper::body::Incoming;
 use oncegate_core::policy::ForwardKey;
 use oncegate_tower::Attempt;
 use oncegate_tower::headers::{HOP_BY_HOP, OUTCOME, connection_options};
-use sha2::{Digest as _, Sha256};
 
 use super::Outgoing;
 use super::upgrade::Tunnel;
@@ -158,16 +157,7 @@ fn forward_key(headers: &mut HeaderMap, attempt: &Attempt) {
         ForwardKey::AsIs => {}
         ForwardKey::None => drop(headers.remove(KEY)),
         ForwardKey::Derived => {
-            // The record's id is made of scope and key.
-            let mut digest = Sha256::new();
-            digest.update(b"oncegate downstream key 1");
-            digest.update(attempt.record.as_bytes());
-            digest.update(attempt.life.as_bytes());
-            let mut key = String::from("\"");
-            for byte in &digest.finalize()[..16] {
-                let _ = write!(key, "{byte:02x}");
-            }
-            key.push('"');
+            let key = format!("\"{}\"", attempt.record.derived_key(attempt.life));
             if let Ok(key) = HeaderValue::from_str(&key) {
                 headers.insert(KEY, key);
             }
