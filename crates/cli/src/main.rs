@@ -1,9 +1,10 @@
 //! The command `oncegate`: one file a command.
 //!
 //! stdout is data, stderr is talk. Exit code 0: done; 1: it failed; 2: the input or the command line is wrong; 3: there is no such
-//! record.
+//! record; 4: `compare` found differences.
 
 mod check;
+mod compare;
 mod completions;
 mod dev;
 mod fingerprint;
@@ -24,7 +25,7 @@ use clap::{Parser, Subcommand};
 #[command(
     name = "oncegate",
     version,
-    after_help = "Exit codes: 0 done; 1 it failed; 2 the input or the command line is wrong; 3 there is no such record."
+    after_help = "Exit codes: 0 done; 1 it failed; 2 the input or the command line is wrong; 3 there is no such record; 4 compare found differences."
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -34,6 +35,7 @@ pub(crate) struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Check(check::Args),
+    Compare(Box<compare::Args>),
     Completions(completions::Args),
     Dev(dev::Args),
     Fingerprint(fingerprint::Args),
@@ -46,6 +48,7 @@ enum Command {
 fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Check(args) => check::run(&args),
+        Command::Compare(args) => compare::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Dev(args) => dev::run(&args),
         Command::Fingerprint(args) => fingerprint::run(&args),

@@ -4,8 +4,9 @@ use insta::assert_snapshot;
 
 use crate::desk::{Desk, seen};
 
-pub(crate) const COMMANDS: [&str; 10] = [
+pub(crate) const COMMANDS: [&str; 11] = [
     "check",
+    "compare",
     "completions",
     "dev",
     "fingerprint",
