@@ -135,6 +135,9 @@ fn compare(args: &Args) -> Result<ExitCode, Trouble> {
         let source = args.source.open().await?;
         let export = export::read(&args.provider_export, format, &args.columns(window), &mut sorter)?;
         let records = records::read(&source, &args.question(window), &mut sorter).await?;
+        if export.charges > 0 {
+            records.check(args.operation.as_deref())?;
+        }
         Ok((export, records))
     })?;
 

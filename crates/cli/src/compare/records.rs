@@ -1,5 +1,7 @@
 //! Reading the records, a page at a time, from a store or through a gateway; each goes to the sorter.
 
+use std::collections::BTreeSet;
+
 use oncegate_core::identity::RecordId;
 use oncegate_gateway::record::Bodies;
 use serde_json::Value;
@@ -16,6 +18,8 @@ use crate::source::{Asked, Source, Trouble};
 /// A page without answers, and one with them: these may be large.
 const PAGE: usize = 500;
 const PAGE_WITH_BODIES: usize = 50;
+/// So many operations are named to whoever has misspelled one.
+const OTHERS: usize = 5;
 
 /// What is asked of records.
 pub(crate) struct Question {
@@ -33,6 +37,24 @@ pub(crate) struct Question {
 pub(crate) struct Tally {
     pub(crate) records: u64,
     pub(crate) unreadable: u64,
+    /// Of the operation that was asked for.
+    asked_for: u64,
+    /// The first few others.
+    others: BTreeSet<String>,
+}
+
+impl Tally {
+    /// An operation that is misspelled would leave out every charge, and all would seem well.
+    pub(crate) fn check(&self, operation: Option<&str>) -> Result<(), Trouble> {
+        let Some(operation) = operation.filter(|_| self.asked_for == 0 && self.records > 0) else {
+            return Ok(());
+        };
+        let others: Vec<_> = self.others.iter().map(|other| format!("{other:?}")).collect();
+        Err(Trouble::Wrong(format!(
+            "no record is of the operation {operation:?}; there are {}",
+            others.join(", ")
+        )))
+    }
 }
 
 /// Reads all of them.
@@ -62,6 +84,12 @@ pub(crate) async fn read(
             let (matched_by, kept) = question.read(record)?;
             sorter.add(&matched_by, RECORD, &kept.encode()).map_err(|error| super::spill(&error))?;
             tally.records += 1;
+            tally.asked_for += u64::from(kept.is_asked_for);
+            if let Some(other) =
+                record["operation"].as_str().filter(|_| !kept.is_asked_for && tally.others.len() < OTHERS)
+            {
+                tally.others.insert(other.to_owned());
+            }
             progress.tick(tally.records, 0);
         }
         tally.unreadable += page["unreadable"].as_u64().unwrap_or_default();

@@ -90,4 +90,8 @@ fn only_records_of_this_route() {
     assert_eq!(found(&desk, ""), (4, vec!["ambiguous a".to_owned()]));
     let desk = ledger::desk(records(), "export.csv", "idempotency_key\na\n");
     assert_eq!(found(&desk, flags), nothing());
+    // A route that no record has would leave out everything, and all would seem well.
+    assert_snapshot!("no_such_route", compare(&desk, "--operation 'POST /payment'"));
+    let quiet = ledger::desk(records(), "export.csv", "idempotency_key\n");
+    assert_eq!(found(&quiet, "--operation 'POST /payment'"), nothing(), "nothing to leave out");
 }
