@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use oncegate_core::identity::RecordId;
 use oncegate_gateway::operate::Verb;
+use oncegate_gateway::record::Bodies;
 use serde_json::Value;
 
 use crate::act::{self, Acting, Seen};
@@ -105,7 +106,7 @@ impl Which {
 async fn list(args: &List) -> Result<ExitCode, Trouble> {
     keys::check_cursor(args.after.as_deref(), "dead list")?;
     let source = args.source.open().await?;
-    let page = source.list(&args.which.asked(usize::from(args.limit), args.after.clone())).await?;
+    let page = source.list(&args.which.asked(usize::from(args.limit), args.after.clone()), Bodies::Counted).await?;
     if args.json {
         return Ok(print(format!("{page:#}\n").as_bytes()));
     }
@@ -248,7 +249,7 @@ async fn retry_all(args: &Retry) -> Result<ExitCode, Trouble> {
 async fn all(source: &Source, which: &Which) -> Result<Vec<Value>, Trouble> {
     let (mut records, mut after) = (Vec::new(), None);
     loop {
-        let mut page = source.list(&which.asked(500, after)).await?;
+        let mut page = source.list(&which.asked(500, after), Bodies::Counted).await?;
         if let Value::Array(rows) = page["records"].take() {
             records.extend(rows);
         }

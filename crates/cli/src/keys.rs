@@ -106,8 +106,9 @@ async fn list(args: &List) -> Result<ExitCode, Trouble> {
         operation: args.operation.clone(),
         limit: usize::from(args.limit),
         after: args.after.clone(),
+        ..Asked::default()
     };
-    let page = source.list(&asked).await?;
+    let page = source.list(&asked, Bodies::Counted).await?;
     if args.json {
         return Ok(print(format!("{page:#}\n").as_bytes()));
     }
@@ -202,7 +203,7 @@ async fn by_key(source: &Source, args: &Show) -> Result<RecordId, Trouble> {
         return Ok(RecordId::of(&Address { scope, key }));
     }
     let asked = Asked { key: Some(args.record.clone()), limit: 5, ..Asked::default() };
-    let page = source.list(&asked).await?;
+    let page = source.list(&asked, Bodies::Counted).await?;
     let found = page["records"].as_array().map(Vec::as_slice).unwrap_or_default();
     match found {
         [] => {

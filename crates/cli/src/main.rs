@@ -1,10 +1,11 @@
 //! The command `oncegate`: one file a command.
 //!
 //! stdout is data, stderr is talk. Exit code 0: done; 1: it failed; 2: the input or the command line is wrong; 3: there is no such
-//! record; 4: the record has changed, or its state does not allow it, and nothing was done.
+//! record; 4: the record has changed, or its state does not allow it, and nothing was done; 5: `compare` found differences.
 
 mod act;
 mod check;
+mod compare;
 mod completions;
 mod dead;
 mod dev;
@@ -30,7 +31,7 @@ use clap::{Parser, Subcommand};
     name = "oncegate",
     version,
     after_help = "Exit codes: 0 done; 1 it failed; 2 the input or the command line is wrong; 3 there is no such record; \
-                  4 the record has changed, or its state does not allow it."
+                  4 the record has changed, or its state does not allow it; 5 compare found differences."
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -40,6 +41,7 @@ pub(crate) struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Check(check::Args),
+    Compare(Box<compare::Args>),
     Completions(completions::Args),
     Dead(dead::Args),
     Dev(dev::Args),
@@ -55,6 +57,7 @@ enum Command {
 fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Check(args) => check::run(&args),
+        Command::Compare(args) => compare::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Dead(args) => dead::run(&args),
         Command::Dev(args) => dev::run(&args),

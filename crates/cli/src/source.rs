@@ -12,7 +12,7 @@ use hyper::http::request;
 use oncegate::{AnyStore, Engine, OpenError, Options, Store as _};
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::StateKind;
-use oncegate_core::time::Now;
+use oncegate_core::time::{Now, Timestamp};
 use oncegate_engine::Told;
 use oncegate_gateway::operate::{self, Refused, Verb, Wish};
 use oncegate_gateway::record::{self, Bodies};
@@ -61,6 +61,8 @@ pub(crate) struct Asked {
     pub(crate) scope: Option<String>,
     pub(crate) key: Option<String>,
     pub(crate) operation: Option<String>,
+    pub(crate) created_from: Option<Timestamp>,
+    pub(crate) created_before: Option<Timestamp>,
     pub(crate) limit: usize,
     pub(crate) after: Option<String>,
 }
@@ -147,9 +149,9 @@ impl Source {
     }
 
     /// A page of records, newest first.
-    pub(crate) async fn list(&self, asked: &Asked) -> Result<Value, Trouble> {
+    pub(crate) async fn list(&self, asked: &Asked, bodies: Bodies) -> Result<Value, Trouble> {
         let Some(store) = self.in_store() else {
-            return self.get(&format!("/api/v1/records?{}", query(asked))).await;
+            return self.get(&format!("/api/v1/records?{}", query(asked, bodies))).await;
         };
         let filter = Filter {
             state: asked.state,
@@ -157,12 +159,13 @@ impl Source {
             scope: asked.scope.clone(),
             key: asked.key.clone(),
             operation: asked.operation.clone(),
-            ..Filter::default()
+            created_from: asked.created_from,
+            created_before: asked.created_before,
         };
         let after = asked.after.clone().map(Cursor::new);
         let page =
             store.browse(&filter, after.as_ref(), asked.limit).await.map_err(|error| failed(&error))?;
-        Ok(record::page(&page, self.now().await?))
+        Ok(record::page(&page, self.now().await?, bodies))
     }
 
     /// One record.
@@ -355,8 +358,10 @@ fn sentence(words: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
 }
 
-fn query(asked: &Asked) -> String {
+fn query(asked: &Asked, bodies: Bodies) -> String {
     let limit = asked.limit.to_string();
+    let moment = |at: Option<Timestamp>| at.and_then(|at| record::moment(at).as_str().map(str::to_owned));
+    let (created_from, created_before) = (moment(asked.created_from), moment(asked.created_before));
     let pairs = [
         ("limit", Some(limit.as_str())),
         ("state", asked.state.map(StateKind::name)),
@@ -364,7 +369,10 @@ fn query(asked: &Asked) -> String {
         ("scope", asked.scope.as_deref()),
         ("key", asked.key.as_deref()),
         ("operation", asked.operation.as_deref()),
+        ("created_from", created_from.as_deref()),
+        ("created_before", created_before.as_deref()),
         ("after", asked.after.as_deref()),
+        ("body", (bodies == Bodies::Shown).then_some("true")),
     ];
     let given = pairs.into_iter().filter_map(|(name, value)| Some((name, value?)));
     form_urlencoded::Serializer::new(String::new()).extend_pairs(given).finish()

@@ -154,6 +154,28 @@ impl RecordId {
         Self(id)
     }
 
+    /// The key that an upstream is given in place of the client's, where a route derives it: the record's id and the mark of the
+    /// life, 36 letters and digits, which every provider that dedupes takes. Neither the client's key nor a lease token can be read
+    /// from it, and whoever echoes it names record and life.
+    #[must_use]
+    pub fn derived_key(&self, life: Token) -> String {
+        let id = self.to_string();
+        format!("{}{}", id.trim_start_matches(ID_PREFIX), life.life_mark())
+    }
+
+    /// Finds a derived key, whole or at the end of a text that others have put before it: whose it is, and the mark of its life.
+    #[must_use]
+    pub fn of_derived_key(text: &str) -> Option<(Self, &str)> {
+        let text = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text);
+        let (before, key) = text.split_at_checked(text.len().checked_sub(ID_LETTERS + LIFE_MARK_LETTERS)?)?;
+        if before.ends_with(char::is_alphanumeric) {
+            return None;
+        }
+        let (id, mark) = key.split_at_checked(ID_LETTERS)?;
+        let is_mark = mark.len() == LIFE_MARK_LETTERS && mark.bytes().all(|byte| ALPHABET.contains(&byte));
+        Some((format!("{ID_PREFIX}{id}").parse().ok()?, is_mark.then_some(mark)?))
+    }
+
     /// Wraps stored bytes.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
@@ -248,6 +270,35 @@ mod tests {
             "op_zzzzzzzzzzzzzzzzzzzzzzzzzz",
         ] {
             assert_eq!(bad.parse::<RecordId>(), Err(NotARecordId), "{bad}");
+        }
+    }
+
+    /// Providers remember these for weeks: a release that derived others would charge again, and find nothing where it asks.
+    /// Expected by python3: hashlib.sha256(b"oncegate life 1" + bytes([1]) * 16), five bits of each byte.
+    #[test]
+    fn derived_keys_are_pinned_read_back_and_name_the_life_alone() {
+        let (one, two) = (Token::from_bytes([1; 16]), Token::from_bytes([2; 16]));
+        assert_eq!(one.life_name(), "h4j1ngcvnehcvxqcqy5pd14d6z");
+        let id = RecordId::from_bytes([255; 16]);
+        let key = id.derived_key(one);
+        assert_eq!(key, "7zzzzzzzzzzzzzzzzzzzzzzzzzh4j1ngcvne");
+        assert_ne!(key, id.derived_key(two));
+        for spelled in [key.clone(), format!("\"{key}\""), format!("alice/{key}")] {
+            let (read, mark) = RecordId::of_derived_key(&spelled).unwrap();
+            assert_eq!(read, id);
+            assert!(one.is_called(mark) && !two.is_called(mark));
+        }
+        assert!(one.is_called(&one.life_name()) && !one.is_called(&one.life_name()[..9]));
+        for wrong in [
+            "",
+            "order-1",
+            &key[1..],
+            &key.to_uppercase(),
+            &format!("{key}0"),
+            &format!("{key}/x"),
+            "ééééééééééééééééééé",
+        ] {
+            assert_eq!(RecordId::of_derived_key(wrong), None, "{wrong}");
         }
     }
 

@@ -18,7 +18,7 @@ mod template;
 mod webhook;
 mod why;
 
-pub use about::{About, forwarded_key, life_name};
+pub use about::{About, forwarded_key};
 pub use answer::{Body, Build, Case, bounded};
 pub use condition::{Condition, Expected, Scalar, Statuses, Test};
 pub use document::NotJson;
@@ -29,5 +29,3 @@ pub use signature::{Scheme, SigningSecret, Unverified, verify};
 pub use template::{HeaderTemplate, Inserted, TemplateError, UrlTemplate, Variable};
 pub use webhook::{Reading, RecordAt, RecordName, Said, Told, Webhook, read};
 pub use why::Why;
-
-pub(crate) use about::derived_key;

@@ -47,6 +47,8 @@ pub fn for_operator(record: &Record, now: Now, bodies: Bodies) -> Value {
         "scope": record.address.scope.to_string(),
         "tenant": record.address.scope.tenant_str(),
         "key": record.address.key.as_str(),
+        // What the upstream has in its place, where the route derives it.
+        "derived_key": record.id.derived_key(record.life),
         "operation": record.operation.as_str(),
         "state": state(record, now),
         // A string: some programs read numbers as doubles, and it is what an operator's act is checked against.
@@ -69,8 +71,8 @@ pub fn for_operator(record: &Record, now: Now, bodies: Bodies) -> Value {
 
 /// A page of records, for operators; `next` is where the next one begins.
 #[must_use]
-pub fn page(page: &Page, now: Now) -> Value {
-    let records: Vec<_> = page.records.iter().map(|row| for_operator(row, now, Bodies::Counted)).collect();
+pub fn page(page: &Page, now: Now, bodies: Bodies) -> Value {
+    let records: Vec<_> = page.records.iter().map(|row| for_operator(row, now, bodies)).collect();
     let next = page.next.as_ref().map(Cursor::as_str);
     json!({ "records": records, "unreadable": page.unreadable, "next": next })
 }
@@ -146,8 +148,9 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// RFC 3339, in UTC.
-pub(crate) fn moment(at: Timestamp) -> Value {
+/// RFC 3339, in UTC; `null` if there is no such year.
+#[must_use]
+pub fn moment(at: Timestamp) -> Value {
     match to_system(at) {
         Some(time) => humantime::format_rfc3339_micros(time).to_string().into(),
         None => Value::Null,

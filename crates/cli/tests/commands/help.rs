@@ -4,8 +4,9 @@ use insta::assert_snapshot;
 
 use crate::desk::{Desk, seen};
 
-pub(crate) const COMMANDS: [&str; 16] = [
+pub(crate) const COMMANDS: [&str; 17] = [
     "check",
+    "compare",
     "completions",
     "dead",
     "dead list",

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use example_payments::post::{self, NoReply, Reply};
@@ -61,7 +62,7 @@ pub(crate) struct Town {
     time: watch::Sender<bool>,
     orders: Cell<u32>,
     pub(crate) runtime: Runtime,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Town {
@@ -108,7 +109,7 @@ impl Town {
             time,
             orders: Cell::new(0),
             runtime,
-            _folder: folder,
+            folder,
         }
     }
 
@@ -172,6 +173,11 @@ impl Town {
 
     pub(crate) fn admin_address(&self) -> SocketAddr {
         self.gateway.borrow().admin
+    }
+
+    /// Where everybody's files are.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     pub(crate) const fn api_address(&self) -> SocketAddr {

@@ -37,6 +37,7 @@ pub(super) struct Asked {
     created_before: Option<String>,
     limit: Option<usize>,
     after: Option<String>,
+    body: bool,
 }
 
 /// `GET /api/v1/records`
@@ -45,7 +46,7 @@ pub(super) async fn list(
     asked: Result<Query<Asked>, QueryRejection>,
 ) -> Result<Response, Response> {
     let Query(asked) = asked.map_err(|error| {
-        let expected = "expected any of state, parked, scope, key, operation, created_from, created_before, limit, after";
+        let expected = "expected any of state, parked, scope, key, operation, created_from, created_before, limit, after, body";
         bad(&format!("{}; {expected}.", error.body_text()))
     })?;
     let filter = filter(&asked).map_err(|words| bad(&words))?;
@@ -63,7 +64,7 @@ pub(super) async fn list(
     };
     let page = within(browsing).await?;
     let page = page.ok_or_else(|| bad("after is the `next` of an earlier page, as it stood there."))?;
-    Ok(Json(record::page(&page, admin.0.engine.now())).into_response())
+    Ok(Json(record::page(&page, admin.0.engine.now(), bodies(asked.body))).into_response())
 }
 
 /// What `GET /api/v1/records/{id}` may be asked.
@@ -87,8 +88,7 @@ pub(super) async fn show(
         rows.into_iter().next().transpose().map(Option::flatten)
     });
     let Some(row) = row.await? else { return Err(no_record(id)) };
-    let bodies = if asked.body { Bodies::Shown } else { Bodies::Counted };
-    Ok(Json(record::for_operator(&row, admin.0.engine.now(), bodies)).into_response())
+    Ok(Json(record::for_operator(&row, admin.0.engine.now(), bodies(asked.body))).into_response())
 }
 
 /// `GET /api/v1/counts`
@@ -101,6 +101,10 @@ pub(super) async fn counts(State(admin): State<Admin>) -> Result<Response, Respo
 pub(super) async fn nothing_here() -> Response {
     let words = "See /healthz, /readyz, /metrics and /api/v1/openapi.json.";
     problem(StatusCode::NOT_FOUND, "Nothing here", words)
+}
+
+const fn bodies(are_shown: bool) -> Bodies {
+    if are_shown { Bodies::Shown } else { Bodies::Counted }
 }
 
 fn filter(asked: &Asked) -> Result<Filter, String> {

@@ -14,7 +14,6 @@ use super::Outgoing;
 use super::upgrade::Tunnel;
 use crate::config::{HostHeader, Http, Upstream};
 use crate::public::{Peer, Secure};
-use crate::reconcile::derived_key;
 
 /// The key, towards the upstream.
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -158,7 +157,7 @@ fn forward_key(headers: &mut HeaderMap, attempt: &Attempt) {
         ForwardKey::AsIs => {}
         ForwardKey::None => drop(headers.remove(KEY)),
         ForwardKey::Derived => {
-            let key = format!("\"{}\"", derived_key(attempt.record, attempt.life));
+            let key = format!("\"{}\"", attempt.record.derived_key(attempt.life));
             if let Ok(key) = HeaderValue::from_str(&key) {
                 headers.insert(KEY, key);
             }

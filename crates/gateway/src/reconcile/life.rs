@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use oncegate_core::fingerprint::Pointer;
 
-use super::about::{About, names_life};
+use super::about::About;
 use super::condition::Found;
 use super::moment::Moment;
 use super::why::Why;
@@ -67,7 +67,7 @@ impl Claim {
     pub fn is_of(&self, about: &About) -> bool {
         match self {
             Self::Certain => true,
-            Self::Named(name) => names_life(name, about.life),
+            Self::Named(name) => about.life.is_called(name),
             Self::Created { at, clock_error } => !at.is_before(about.created_at.minus(*clock_error)),
         }
     }

@@ -13,7 +13,6 @@ use oncegate_core::response::Answer;
 use oncegate_core::scope::{Address, Operation, Scope};
 use oncegate_core::time::Timestamp;
 
-use super::about::read_derived;
 use super::answer::Build;
 use super::condition::{Condition, Found, any};
 use super::document::{Document, Part};
@@ -188,7 +187,7 @@ impl RecordAt {
             Self::Id(pointer) => (RecordName::Id(text(pointer)?.parse().map_err(|_| Why::NoRecord)?), None),
             Self::ForwardedKey(pointer) => {
                 let key = text(pointer)?;
-                let (id, life) = read_derived(&key).ok_or(Why::NoRecord)?;
+                let (id, life) = RecordId::of_derived_key(&key).ok_or(Why::NoRecord)?;
                 (RecordName::Id(id), Some(Claim::Named(life.to_owned())))
             }
             Self::Reference(pointer) => {

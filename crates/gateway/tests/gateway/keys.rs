@@ -68,6 +68,9 @@ async fn a_derived_key_names_scope_key_and_life() {
     let released = key(&lasting);
     lasting.send(&Call::pay("one")).await.expect_first(200, "run 2");
     assert_eq!(key(&lasting), released);
+    // Operators are shown it, to find it in the upstream's books.
+    let record = lasting.record("one").await.unwrap();
+    assert_eq!(format!("\"{}\"", record["derived_key"].as_str().unwrap()), released);
 
     // Another tenant's, and another key's, are others.
     let other = Call::anonymous("POST", "/payments").tenant("umbrella").key("one").json(r#"{"amount":100}"#);

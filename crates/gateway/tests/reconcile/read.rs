@@ -7,7 +7,7 @@ use oncegate_core::identity::{Fence, Token};
 use oncegate_core::policy::ForwardKey;
 use oncegate_core::time::Timestamp;
 use oncegate_gateway::reconcile::{
-    About, Reading, RecordName, Said, Told, Unverified, Webhook, bounded, forwarded_key, life_name, read,
+    About, Reading, RecordName, Said, Told, Unverified, Webhook, bounded, forwarded_key, read,
 };
 use proptest::prelude::*;
 
@@ -75,8 +75,8 @@ fn an_event_about_an_earlier_life_does_not_name_this_one() {
 
     let by_life = webhook("record = { id = \"/id\" }\nlife = \"/life\"");
     let event = |life: &str| format!(r#"{{"type":"done","id":"{}","life":{life}}}"#, about().id);
-    assert!(said(&by_life, &event(&format!("\"{}\"", life_name(about().life)))).life.is_of(&about()));
-    assert!(!said(&by_life, &event(&format!("\"{}\"", life_name(earlier.life)))).life.is_of(&about()));
+    assert!(said(&by_life, &event(&format!("\"{}\"", about().life.life_name()))).life.is_of(&about()));
+    assert!(!said(&by_life, &event(&format!("\"{}\"", earlier.life.life_name()))).life.is_of(&about()));
     assert!(!said(&by_life, &event("\"\"")).life.is_of(&about()));
     assert_eq!(not_understood(&by_life, &event("null")), "no_life");
 
