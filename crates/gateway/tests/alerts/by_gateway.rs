@@ -1,21 +1,52 @@
 //! Alerts about clients, through a whole gateway and its own `/metrics`.
 
-use oncegate_gateway::{Config, Gateway, Given, Secret};
+use oncegate_gateway::{Config, Environment, Gateway, Given, Secret};
 
 use crate::client::Call;
 use crate::upstream::Upstream;
 use crate::watched::{Counting, Watched};
 
-async fn gateway(counting: &Counting, upstream: &Upstream) -> Gateway {
+const WEBHOOK: &str = r#"
+[[webhook]]
+name = "provider"
+scheme = "standard"
+secrets = ["env:PROVIDER_SECRET"]
+record = { id = "/id" }
+life = "/life"
+happened = [{ pointer = "/type", equals = "done" }]
+answer = { status = 201, body = "" }
+"#;
+
+/// A gateway that a provider may tell things.
+pub(crate) async fn gateway(counting: &Counting, upstream: &Upstream) -> Gateway {
+    let secret = Secret::new("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
     let given = Given {
         upstream: Some(format!("http://{}", upstream.addr)),
         listen: Some("127.0.0.1:0".to_owned()),
         admin: Some("127.0.0.1:0".to_owned()),
         store: Some(Secret::new("memory:")),
+        environment: Environment::Only([("PROVIDER_SECRET".to_owned(), secret)].into()),
         ..Given::default()
     };
-    let config = Config::parse(None, "", &given).unwrap_or_else(|error| panic!("{error}"));
+    let config = Config::parse(None, WEBHOOK, &given).unwrap_or_else(|error| panic!("{error}"));
     Gateway::start(config, Some(counting.handle())).await.unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Somebody sends what no provider has signed.
+pub(crate) async fn tell_without_signature(gateway: &Gateway) {
+    let call = Call::anonymous("POST", "/.oncegate/webhooks/provider").json(r#"{"type":"done"}"#);
+    assert_eq!(call.send(gateway.address()).await.status, 401);
+}
+
+/// Somebody goes on doing so.
+#[tokio::test(flavor = "multi_thread")]
+async fn events_are_not_believed() {
+    let counting = Counting::start().await;
+    let upstream = Upstream::numbered().await;
+    let gateway = gateway(&counting, &upstream).await;
+    Watched::scraping(gateway.admin_address())
+        .until_firing("OncegateWebhooksRefused", async || tell_without_signature(&gateway).await)
+        .await;
 }
 
 /// A client sends every payment under the same key.

@@ -6,10 +6,12 @@ use std::time::Duration;
 use oncegate_core::record::Record;
 use oncegate_engine::{Asking, Engine, Found, Options, Probe, Route};
 
+use crate::by_gateway::{gateway, tell_without_signature};
 use crate::by_workers::quick;
 use crate::hurried::hurried;
 use crate::pages;
-use crate::watched::Counting;
+use crate::upstream::Upstream;
+use crate::watched::{Counting, Watched};
 use crate::world::{
     Shaky, answer, completed, done, doubt, held, ietf, replayed, request, request_of, route, shaky, start,
 };
@@ -61,9 +63,13 @@ async fn nothing_fires_and_everything_asked_for_is_scraped() {
     let route = ietf();
     let probe: Arc<dyn Probe> = Arc::new(Knowing);
     let _workers = engine.start_workers(&quick(), &probe);
-    let mut watched = counting.watched().await;
+    // Beside it a whole gateway, which counts into the same place and shows it.
+    let upstream = Upstream::numbered().await;
+    let gateway = gateway(&counting, &upstream).await;
+    let mut watched = Watched::scraping(gateway.admin_address());
     watched.until_scraped().await;
     some_trouble(&engine).await;
+    tell_without_signature(&gateway).await;
     let mut rounds = 0..;
     watched
         .stays_silent(LONG_ENOUGH, async || some_traffic(&engine, &route, rounds.next().unwrap()).await)
@@ -75,7 +81,6 @@ async fn nothing_fires_and_everything_asked_for_is_scraped() {
     let asked_for = pages::metrics_in(&crate::hurried::shipped());
     assert!(!asked_for.is_empty());
     for name in asked_for {
-        // Tenants get a name of their own when they are busy; until then they are `other`.
         assert!(scraped.contains(&name), "{name} is asked for, and only these are scraped: {scraped:#?}");
     }
     pages::each_says_what_to_do(&watched.rules());
