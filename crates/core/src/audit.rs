@@ -175,25 +175,11 @@ pub fn entry(before: Option<&Record>, event: &Event, step: &Step, who: &Who, now
 
 fn act(before: Option<&Record>, event: &Event, step: &Step, who: &Who) -> Option<Act> {
     let changes = step.next != Next::Keep;
-    let is_told = changes || step.notices.iter().any(|notice| *notice != Notice::Misuse);
-    if !is_told {
+    if !changes && step.notices.is_empty() {
         return None;
     }
-    let is_lapse = step.notices.contains(&Notice::Zombie);
     match event {
-        Event::Arrive(_) | Event::Take(_) => match (&step.decision, before) {
-            (Decision::Execute(_) | Decision::Accepted, None) => {
-                who.tells_first_executions.then_some(Act::Began)
-            }
-            // Accepted before, and taken up as it should be.
-            (Decision::Execute(lease), Some(row)) if !is_lapse && row.attempts == 0 && lease.attempt == 1 => {
-                who.tells_first_executions.then_some(Act::Began)
-            }
-            (Decision::Execute(_) | Decision::Accepted, Some(_)) => Some(Act::RanAgain),
-            _ if is_lapse => Some(Act::Lapsed),
-            (Decision::Replay(_), _) if changes => Some(Act::GivenUp),
-            _ => None,
-        },
+        Event::Arrive(_) | Event::Take(_) => begun(before, step, who),
         Event::Complete { .. } => {
             let as_it_should = before.is_some_and(|row| row.state.kind() == StateKind::InProgress)
                 && step.notices.is_empty();
@@ -216,6 +202,23 @@ fn act(before: Option<&Record>, event: &Event, step: &Step, who: &Who) -> Option
             before.is_some_and(|row| row.state.kind() == StateKind::Pending).then_some(Act::GivenUp)
         }
         Event::Ask(Ask::Claim { .. }) | Event::Advance { .. } | Event::Renew { .. } => None,
+    }
+}
+
+/// What is told of a client that arrives, or of a worker that takes.
+fn begun(before: Option<&Record>, step: &Step, who: &Who) -> Option<Act> {
+    let Next::Put(next) = &step.next else { return None };
+    let first = who.tells_first_executions.then_some(Act::Began);
+    let Some(row) = before else { return first };
+    match &step.decision {
+        // Accepted before, and taken up as it should be.
+        Decision::Execute(lease) if lease.attempt == 1 && row.life == next.life => first,
+        // One more client is promised what is under way already.
+        Decision::Accepted if row.state == next.state => None,
+        Decision::Execute(_) | Decision::Accepted => Some(Act::RanAgain),
+        _ if step.notices.contains(&Notice::Zombie) => Some(Act::Lapsed),
+        _ if row.state.kind() == StateKind::Pending => Some(Act::GivenUp),
+        _ => None,
     }
 }
 

@@ -382,6 +382,10 @@ impl<'a, S: Store> Reserve<'a, S> {
                 if is_first {
                     meters.unknown.increment(1);
                 }
+                // Found lapsed by this very request: somebody is to be asked.
+                if next.is_some() {
+                    self.engine.0.doubts.notify_one();
+                }
                 Arrived::Unsettled { since, parked }
             }
             Decision::Gone { status, .. } => Arrived::Gone { status },

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use oncegate_core::classify::Class;
 use oncegate_core::decide::{Decision, Event};
 use oncegate_core::policy::{AfterDoubt, WhileInProgress};
-use oncegate_core::record::{Holder, Reason, Record};
+use oncegate_core::record::{Holder, Reason, Record, StateKind};
 use oncegate_core::response::Answer;
 use oncegate_store::signals::Signal;
 use oncegate_store::{Kind, Store};
@@ -145,6 +145,9 @@ impl<S: Store> Engine<S> {
                         self.0.cache.keep(row, epoch, self.now());
                     }
                     self.0.waiters.wake(id);
+                    if stepped.row.as_ref().is_some_and(|row| row.state.kind() == StateKind::Unknown) {
+                        self.0.doubts.notify_one();
+                    }
                     if awaited == Awaited::Elsewhere {
                         self.0.herald.tell(Signal::Settled(id));
                     }

@@ -233,7 +233,7 @@ impl<S: Store> Work<S> {
         let every = self.every();
         let pause = match failures {
             0 => every,
-            failures => every.min(FAILURE_PAUSE.saturating_mul(1 << failures.min(10))),
+            failures => every.min(FAILURE_PAUSE.saturating_mul(1 << (failures - 1).min(10))),
         };
         match self.worker {
             // A permit that was left while a pass was under way ends the pause at once.
@@ -289,4 +289,21 @@ where
         }
     }
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_is_between_a_half_and_the_whole_of_it() {
+        let pause = Duration::from_secs(10);
+        let pauses: Vec<_> = (0..1_000).map(|_| jittered(pause)).collect();
+        assert!(pauses.iter().all(|one| (pause / 2..=pause).contains(one)), "{pauses:?}");
+        let (shortest, longest) = (pauses.iter().min(), pauses.iter().max());
+        assert!(
+            shortest < Some(&(pause * 6 / 10)) && longest > Some(&(pause * 9 / 10)),
+            "all over that span"
+        );
+    }
 }

@@ -14,12 +14,14 @@ use oncegate_core::decide::{Event, Finding, Retry, Verdict};
 use oncegate_core::key::Key;
 use oncegate_core::policy::Profile;
 use oncegate_core::record::{AfterRetention, GoneStatus, Reason};
-use oncegate_engine::{Options, Route, names};
+use oncegate_engine::{
+    Engine, Heard, Life, Message, NoProbe, Options, Route, Says, Worker, WorkerOptions, names,
+};
 use oncegate_store::faulty::Fault;
 
 use recorder::Counts;
 use world::{
-    HOUR, Hand, complete, completed, did_not_happen, done, doubt, happened, held, id, ietf, impatient,
+    HOUR, Hand, Shaky, complete, completed, did_not_happen, done, doubt, happened, held, id, ietf, impatient,
     lenient, release, replayed, request, request_of, route, row, scope, shaky, shaky_on, soon, start, sweep,
 };
 
@@ -243,4 +245,87 @@ async fn a_duplicate_that_waits_is_counted_once() {
     drop(soon(waiting).await.unwrap());
     counts.are(&[(names::CREATED, 1), (names::IN_PROGRESS, 1), (names::REPLAY, 1)]);
     assert_eq!(counts.of(names::DUPLICATES), 1);
+}
+
+/// Two nodes find the same lapsed leases, and both are about to write: each zombie is counted once.
+#[tokio::test]
+async fn a_zombie_that_two_nodes_sweep_at_the_same_time_is_counted_once() {
+    const ROWS: u64 = 20;
+    let counts = Counts::start().await;
+    let hand = Hand::new();
+    let store = shaky_on(&hand);
+    let [a, b] =
+        [start(store.clone(), Options::default()).await, start(store.clone(), Options::default()).await];
+    let route = ietf();
+    let mut holders = Vec::new();
+    for n in 0..ROWS {
+        holders.push(held(&a, &route, &format!("k-{n}")).await);
+    }
+    hand.turn(HOUR);
+    for _ in 0..ROWS {
+        store.queue(Fault::Delayed);
+    }
+    let sweeping = |engine: &Engine<Shaky>| {
+        let engine = engine.clone();
+        tokio::spawn(async move {
+            engine.work(Worker::Sweeper, &WorkerOptions::default(), &NoProbe).await.unwrap()
+        })
+    };
+    let first = sweeping(&a);
+    soon(store.until_delayed(1)).await;
+    let second = sweeping(&b);
+    soon(store.until_delayed(2)).await;
+    for _ in 0..2 * ROWS {
+        store.let_go();
+    }
+    let (first, second) = (soon(first).await.unwrap(), soon(second).await.unwrap());
+    assert_eq!((first.seen, second.seen), (20, 20));
+    counts.are(&[(names::CREATED, ROWS), (names::ZOMBIE_KEY, ROWS), (names::RECONCILE_SCHEDULED, ROWS)]);
+}
+
+/// A message about a key that was never seen is counted when it is kept and when it has come to its end; not if its record appears.
+#[tokio::test]
+async fn messages_that_are_kept_apart_are_counted() {
+    let counts = Counts::start().await;
+    let hand = Hand::new();
+    let engine = start(shaky_on(&hand), Options::default()).await;
+    let route = ietf();
+    for key in ["appears", "never"] {
+        let message = Message {
+            name: key.into(),
+            id: id(&route, key),
+            life: Life::Any,
+            source: "stripe".into(),
+            reference: None,
+            says: Says::Happened(std::sync::Arc::new(world::answer("paid"))),
+        };
+        assert_eq!(engine.hear(&message, HOUR).await.unwrap(), Heard::KeptApart);
+    }
+    done(held(&engine, &route, "appears").await, complete("paid")).await;
+    hand.turn(2 * HOUR);
+    engine.work(Worker::Apart, &WorkerOptions::default(), &NoProbe).await.unwrap();
+    assert_eq!((counts.of(names::APART_KEPT), counts.of(names::APART_EXPIRED)), (2, 1));
+}
+
+/// Questions are counted by what was found; passes and their failures by worker.
+#[tokio::test]
+async fn questions_and_passes_are_counted() {
+    let counts = Counts::start().await;
+    let store = shaky();
+    let engine = start(store.clone(), Options::default()).await;
+    let route = ietf();
+    done(held(&engine, &route, "k").await, doubt()).await;
+    store.fail_reads(1);
+    let options = WorkerOptions { sweep_every: Duration::from_millis(1), ..WorkerOptions::default() };
+    engine.work(Worker::Sweeper, &options, &NoProbe).await.unwrap_err();
+    let mut workers = engine.start_workers(&options, &(std::sync::Arc::new(NoProbe) as _));
+    soon(workers.until_passes(Worker::Reconciler, 1)).await;
+    soon(workers.until_passes(Worker::Sweeper, 3)).await;
+    assert_eq!(counts.labelled(names::PROBE, &[("found", "nobody_to_ask")]), 1);
+    assert!(counts.labelled(names::WORKER_PASS, &[("worker", "sweeper")]) >= 3);
+    assert_eq!(counts.of(names::WORKER_ERROR), 0);
+    store.fail_reads(usize::MAX);
+    let passes = workers.passes(Worker::Sweeper);
+    soon(workers.until_passes(Worker::Sweeper, passes + 2)).await;
+    assert!(counts.labelled(names::WORKER_ERROR, &[("worker", "sweeper")]) >= 1);
 }

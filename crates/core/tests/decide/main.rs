@@ -2,11 +2,13 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod ask;
 mod attacks;
 mod details;
 mod page;
 mod samples;
 mod second_reading;
 mod table;
+mod told;
 mod traces;
 mod walk;

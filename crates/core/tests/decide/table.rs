@@ -12,8 +12,8 @@ use super::samples::*;
 /// One row of the table: a name, the first arrival that made the rows, the event, the expected cells.
 pub(crate) struct Row {
     pub(crate) name: &'static str,
-    first: fn() -> Arrival,
-    event: fn(&Sample) -> Event,
+    pub(crate) first: fn() -> Arrival,
+    pub(crate) event: fn(&Sample) -> Event,
     cells: [&'static str; 8],
 }
 
@@ -434,13 +434,17 @@ fn every_cell_of_the_table() {
 
 /// The last row of the table: reap, past retention, by what follows retention.
 pub(crate) fn reap_cells(terms: Terms) -> [String; 8] {
-    let long_after = at(100 * 86_400);
     Phase::ALL.map(|phase| {
-        let row = sample(phase, &Arrival { terms, ..arrival(1) }).row;
-        // The tombstone and the waiting row of the samples have terms of their own.
-        let row = row.map(|row| Record { terms, ..row });
-        words(&apply(row.as_ref(), &reap(), long_after).1)
+        let sample = past_retention(phase, terms);
+        words(&apply(sample.row.as_ref(), &reap(), sample.now).1)
     })
+}
+
+/// A row in `phase`, long after its end.
+pub(crate) fn past_retention(phase: Phase, terms: Terms) -> Sample {
+    let sample = sample(phase, &Arrival { terms, ..arrival(1) });
+    // The tombstone and the waiting row of the samples have terms of their own.
+    Sample { row: sample.row.map(|row| Record { terms, ..row }), now: at(100 * 86_400), ..sample }
 }
 
 #[test]

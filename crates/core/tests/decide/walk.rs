@@ -10,10 +10,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncegate_core::decide::{Arrival, Decision, Event, Lease, Next, Reserve, decide};
+use oncegate_core::decide::{Arrival, Ask, Decision, Event, Lease, Next, Reserve, decide};
 use oncegate_core::identity::{Token, Version};
 use oncegate_core::record::{AfterRetention, CrashPolicy, GoneStatus, Record, State, Terms};
-use oncegate_core::time::Now;
+use oncegate_core::time::{Now, Timestamp};
 use proptest::prelude::*;
 
 use super::samples::*;
@@ -68,6 +68,15 @@ enum Move {
     /// A probe reads the row and asks; its answer comes with the next `Deliver`.
     Ask,
     Deliver,
+    /// One of two reconcilers finds the row due.
+    Find(Reconciler),
+    /// It claims what it found; if it may, it asks, and its answer comes with its next `Tell`, or never if it dies.
+    Claim(Reconciler),
+    Tell(Reconciler),
+    /// A negative message that proves nothing wakes the probe.
+    Wake,
+    /// An operator who has just looked has it asked again.
+    AskAgain,
     /// A webhook about an attempt that had its effect.
     Webhook(u8),
     /// A reserve's acknowledgement is lost; it landed, or may land within a minute.
@@ -80,6 +89,10 @@ enum Move {
     Reap,
     Forget,
 }
+
+/// Which of the two.
+type Reconciler = usize;
+const RECONCILERS: usize = 2;
 
 fn moves() -> impl Strategy<Value = Move> {
     prop_oneof![
@@ -95,6 +108,11 @@ fn moves() -> impl Strategy<Value = Move> {
         2 => Just(Move::Sweep),
         3 => Just(Move::Ask),
         3 => Just(Move::Deliver),
+        3 => (0..RECONCILERS).prop_map(Move::Find),
+        3 => (0..RECONCILERS).prop_map(Move::Claim),
+        3 => (0..RECONCILERS).prop_map(Move::Tell),
+        1 => Just(Move::Wake),
+        1 => Just(Move::AskAgain),
         2 => (0..6_u8).prop_map(Move::Webhook),
         2 => (any::<bool>(), any::<bool>()).prop_map(|(by_worker, landed)| Move::Lose { by_worker, landed }),
         2 => (0..3_u8).prop_map(Move::Land),
@@ -122,6 +140,12 @@ struct World {
     attempts: Vec<Attempt>,
     doubted: Vec<Doubted>,
     asked: Option<Event>,
+    /// The version that each reconciler found due.
+    found: [Option<Version>; RECONCILERS],
+    /// The answer that each has for what it claimed.
+    told: [Option<Event>; RECONCILERS],
+    /// The row of the last claim, and its end.
+    claimed: Option<(Version, Timestamp)>,
     /// Lives whose end was recorded.
     recorded: BTreeSet<Token>,
     /// The first answer that was shown to anybody.
@@ -139,6 +163,9 @@ impl World {
             attempts: Vec::new(),
             doubted: Vec::new(),
             asked: None,
+            found: [None; RECONCILERS],
+            told: [const { None }; RECONCILERS],
+            claimed: None,
             recorded: BTreeSet::new(),
             shown: None,
         }
@@ -271,10 +298,22 @@ impl World {
                     self.attempts[index].lease.until = until;
                 }
             }
-            Move::Ask => {
-                let Some(row) = self.row.clone() else { return };
-                let found = self.is_visible(row.life);
-                self.asked = Some(if found { happened(row.life, 201) } else { not_found(&row, self.now()) });
+            Move::Ask => self.asked = self.row.as_ref().map(|row| self.ask_about(row)),
+            Move::Find(n) => {
+                let due = self.row.as_ref().filter(|row| is_due(row, self.now()));
+                self.found[n] = due.map(|row| row.version);
+            }
+            Move::Claim(n) => self.claim(n),
+            Move::Tell(n) => {
+                if let Some(event) = self.told[n].take() {
+                    let _ = self.apply(&event);
+                }
+            }
+            Move::Wake => drop(self.apply(&Event::Ask(Ask::Soon))),
+            Move::AskAgain => {
+                if let Some(version) = self.row.as_ref().map(|row| row.version) {
+                    let _ = self.apply(&Event::Ask(Ask::Again { version }));
+                }
             }
             Move::Deliver => {
                 if let Some(event) = self.asked.take() {
@@ -300,6 +339,27 @@ impl World {
                 }
             }
         }
+    }
+
+    /// What is found when it is asked about now.
+    fn ask_about(&self, row: &Record) -> Event {
+        if self.is_visible(row.life) { happened(row.life, 201) } else { not_found(row, self.now()) }
+    }
+
+    fn claim(&mut self, n: Reconciler) {
+        let Some(version) = self.found[n].take() else { return };
+        let before = self.row.as_ref().map(|row| row.version);
+        let until = self.now().at.plus(20 * S);
+        if self.apply(&Event::Ask(Ask::Claim { version, until })) != Decision::Done {
+            return;
+        }
+        assert_eq!(before, Some(version), "claimed what it has not seen");
+        if let Some((claimed, end)) = self.claimed {
+            assert!(claimed != version || self.now().at >= end, "claimed twice at the same time");
+        }
+        let row = self.row.clone().unwrap();
+        self.claimed = Some((row.version, until));
+        self.told[n] = Some(self.ask_about(&row));
     }
 
     fn send(&mut self, attempt: u8, delay: Option<u8>) {
@@ -396,6 +456,11 @@ impl World {
     }
 }
 
+/// As a store's scan for doubts says.
+fn is_due(row: &Record, now: Now) -> bool {
+    matches!(row.state, State::Unknown(_)) && row.due_at().is_some_and(|moment| moment <= now.at)
+}
+
 fn walk(setting: Setting, steps: &[(Move, i8)]) {
     let mut world = World::new(setting);
     for (step, skew) in steps {
@@ -428,6 +493,28 @@ proptest! {
     fn no_walk_breaks_a_promise_under_restart(gone in any::<bool>(), steps in proptest::collection::vec((moves(), any::<i8>()), 1..80)) {
         walk(Setting { crash: CrashPolicy::Restart, gone, error_s: 0 }, &steps);
     }
+}
+
+/// The moves of the reconcilers reach what they are there for: both find the row due, one claims it and settles it.
+#[test]
+fn of_two_reconcilers_in_a_walk_one_asks_and_settles() {
+    let mut world = World::new(Setting { crash: CrashPolicy::Reconcile, gone: false, error_s: 0 });
+    for step in [
+        Move::Arrive { deferred: false },
+        Move::Send { attempt: 0, delay: Some(50) },
+        Move::Settle { attempt: 0, knows: true },
+        Move::Find(0),
+        Move::Find(1),
+        Move::Claim(0),
+        Move::Claim(1),
+    ] {
+        world.make(step);
+    }
+    assert!(world.told[0].is_some() && world.told[1].is_none(), "{:?}", world.told);
+    for step in [Move::Pass(51), Move::Tell(0), Move::Find(1), Move::Claim(1), Move::Tell(1)] {
+        world.make(step);
+    }
+    assert!(matches!(&world.row.as_ref().unwrap().state, State::Completed(_)), "{:?}", world.row);
 }
 
 /// The walk can fail: of a provider that is later than its declared horizon it finds the second effect of attack 1, which is

@@ -13,7 +13,7 @@ use oncegate_core::identity::{Fence, RecordId, Token};
 use oncegate_core::record::Record;
 use oncegate_core::response::Answer;
 use oncegate_core::time::Timestamp;
-use oncegate_store::{Apart, Store, StoreError};
+use oncegate_store::{Apart, Kind, Store, StoreError};
 
 use super::{Pass, WorkerOptions};
 use crate::engine::Engine;
@@ -129,7 +129,15 @@ impl<S: Store> Engine<S> {
 
     async fn is_done(&self, apart: &Apart) -> Result<bool, Arc<StoreError>> {
         let applied = match decode(&apart.name, &apart.bytes) {
-            Ok(message) => self.apply_message(&message).await?.is_some(),
+            Ok(message) => match self.apply_message(&message).await {
+                Ok(heard) => heard.is_some(),
+                // What comes after it is not to wait for somebody to mend the row.
+                Err(error) if error.kind() == Kind::Unreadable => {
+                    tracing::error!(record = %message.id, %error, "a message cannot be applied: its record cannot be read");
+                    false
+                }
+                Err(error) => return Err(error),
+            },
             Err(error) => {
                 tracing::error!(name = %apart.name, %error, "a message that was kept apart cannot be read; it is dropped at its end");
                 false

@@ -3,10 +3,11 @@
 //! **Invariants:** a question is claimed by a write before it is asked, so that nodes do not ask twice, and a claim has an end. A
 //! verdict names the row as it was *before* the question, so that what became of it meanwhile stands.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use metrics::counter;
 use oncegate_core::audit::Who;
 use oncegate_core::decide::{Ask, Decision, Event, Finding, Grounds, Next, Retry, Verdict};
@@ -57,8 +58,7 @@ impl<S: Store> Engine<S> {
             return Ok(false);
         };
         let asked = self.now();
-        let found = tokio::time::timeout(patience.timeout, probe.ask(&row)).await;
-        let found = found.unwrap_or_else(|_| Found::NotKnown("no answer in time".into()));
+        let found = ask(probe, &row, patience.timeout).await;
         counter!(names::PROBE, "found" => word(&found)).increment(1);
         let why = match &found {
             Found::NotKnown(why) => Some(Reason::new("not_known", why.clone())),
@@ -71,6 +71,19 @@ impl<S: Store> Engine<S> {
         let stepped = self.step_as(&Event::Verdict(verdict), Some(row), &who).await?;
         self.settled_by_worker(id);
         Ok(stepped.step.decision == Decision::Done)
+    }
+}
+
+/// One question, whatever the probe does: one that hangs or panics has found nothing out, and the other questions go on.
+async fn ask(probe: &dyn Probe, row: &Record, limit: Duration) -> Found {
+    let asking = AssertUnwindSafe(async { probe.ask(row).await }).catch_unwind();
+    match tokio::time::timeout(limit, asking).await {
+        Ok(Ok(found)) => found,
+        Ok(Err(_)) => {
+            tracing::error!(record = %row.id, "a probe panicked");
+            Found::NotKnown("the probe panicked".into())
+        }
+        Err(_) => Found::NotKnown("no answer in time".into()),
     }
 }
 

@@ -180,6 +180,7 @@ mod tests {
     use std::time::Duration;
 
     use oncegate_core::identity::Version;
+    use oncegate_store::Change;
     use tokio::sync::Semaphore;
 
     use super::*;

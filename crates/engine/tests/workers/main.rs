@@ -1,0 +1,17 @@
+//! The workers over real stores: what goes on without any request, and what others say of an attempt.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod contended;
+mod crew;
+mod executions;
+mod failing;
+mod looping;
+mod messages;
+mod operators;
+mod reaper;
+mod reconciler;
+mod sweeper;
+#[expect(dead_code, reason = "shared with the other tests, which use all of it")]
+#[path = "../engine/world.rs"]
+mod world;

@@ -1,0 +1,443 @@
+//! What a provider says of an attempt: before, during and after it, twice, in any order, of another life, of nobody at all.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use oncegate_core::audit::Act;
+use oncegate_core::decide::Notice;
+use oncegate_core::identity::{Fence, RecordId, Token};
+use oncegate_core::record::StateKind;
+use oncegate_core::time::Now;
+use oncegate_engine::{Arrived, Engine, Heard, Life, Message, NodeClock, Options, Says, Worker};
+use oncegate_store::memory::MemoryStore;
+use oncegate_store::{Apart, Store, Write};
+
+use crate::crew::{
+    Script, acts, doubt_of, doubted, named, node, not_known, pass, reconcile, story, with_status,
+};
+use crate::world::{
+    HOUR, Hand, Shaky, answer, complete, completed, done, doubt, held, id, ietf, release, replayed, request,
+    route, row, shaky_on, start, state,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A message about whichever life there is.
+pub(crate) fn message(id: RecordId, says: Says) -> Message {
+    Message {
+        name: "evt_1".into(),
+        id,
+        life: Life::Any,
+        source: "stripe".into(),
+        reference: Some("ch_1".into()),
+        says,
+    }
+}
+
+fn happened(id: RecordId, status: u16) -> Message {
+    message(id, Says::Happened(with_status(status)))
+}
+
+fn failed(id: RecordId) -> Message {
+    message(id, Says::Failed)
+}
+
+async fn hear(engine: &Engine<Shaky>, message: &Message) -> Heard {
+    engine.hear(message, HOUR).await.unwrap()
+}
+
+async fn kept_apart(engine: &Engine<Shaky>) -> usize {
+    engine.store().apart(None, 100).await.unwrap().len()
+}
+
+// ---- Before there is a record ----------------------------------------------------------------------------------------
+
+/// It is kept, once, and applied when the record appears: here as evidence, because the attempt runs.
+#[tokio::test]
+async fn a_message_before_its_record_is_kept_and_applied_when_it_appears() {
+    let (engine, _, hand) = node().await;
+    let route = ietf();
+    let message = happened(id(&route, "k"), 201);
+    for _ in 0..2 {
+        assert_eq!(hear(&engine, &message).await, Heard::KeptApart);
+        hand.turn(SECOND);
+    }
+    assert_eq!(kept_apart(&engine).await, 1);
+    assert_eq!(pass(&engine, Worker::Apart).await.changed, 0, "still nobody");
+    let mut holder = held(&engine, &route, "k").await;
+    holder.begin().unwrap();
+    assert_eq!(pass(&engine, Worker::Apart).await.changed, 1);
+    assert_eq!(kept_apart(&engine).await, 0);
+    done_or_fenced(holder.settle(doubt()).await);
+    assert_eq!(replayed(&engine, &route, "k").await.status(), 201);
+    assert_eq!(row(&engine, id(&route, "k")).await.provider_reference.as_deref(), Some("ch_1"));
+}
+
+fn done_or_fenced(settled: oncegate_engine::Settled) {
+    drop(settled);
+}
+
+#[tokio::test]
+async fn a_message_whose_record_never_appears_is_dropped_at_its_end() {
+    let (engine, _, hand) = node().await;
+    assert_eq!(hear(&engine, &happened(id(&ietf(), "k"), 201)).await, Heard::KeptApart);
+    hand.turn(HOUR);
+    hand.turn_back(Duration::from_micros(1));
+    assert_eq!(pass(&engine, Worker::Apart).await.changed, 0);
+    hand.turn(Duration::from_micros(1));
+    assert_eq!(pass(&engine, Worker::Apart).await.changed, 1);
+    assert_eq!(kept_apart(&engine).await, 0);
+}
+
+/// At its very end it is still applied, if the record is there.
+#[tokio::test]
+async fn a_message_at_its_end_is_applied_if_its_record_is_there() {
+    let (engine, _, hand) = node().await;
+    let route = ietf();
+    hear(&engine, &happened(id(&route, "k"), 201)).await;
+    doubted(&engine, &route, "k").await;
+    hand.turn(2 * HOUR);
+    assert_eq!(pass(&engine, Worker::Apart).await.changed, 1);
+    assert_eq!(state(&engine, id(&route, "k")).await, StateKind::Completed);
+}
+
+/// A negative about nobody says nothing about whoever comes.
+#[tokio::test]
+async fn a_negative_about_a_key_never_seen_is_not_kept() {
+    let (engine, _, _) = node().await;
+    let id = id(&ietf(), "k");
+    for says in [Says::Failed, Says::FailedForGood(Fence::from_raw(1))] {
+        assert_eq!(hear(&engine, &message(id, says)).await, Heard::Nothing);
+    }
+    assert_eq!(kept_apart(&engine).await, 0);
+}
+
+/// More than one page of them, and only some have their records.
+#[tokio::test]
+async fn all_that_is_kept_apart_is_looked_through() {
+    const MANY: usize = 200;
+    let (engine, _, hand) = node().await;
+    let route = ietf();
+    for n in 0..MANY {
+        let id = id(&route, &format!("k-{n}"));
+        let name = format!("evt_{n}").into();
+        hear(&engine, &Message { name, ..happened(id, 201) }).await;
+        hand.turn(Duration::from_micros(1));
+    }
+    for n in (0..MANY).step_by(2) {
+        doubted(&engine, &route, &format!("k-{n}")).await;
+    }
+    let passed = pass(&engine, Worker::Apart).await;
+    assert_eq!((passed.seen, passed.changed), (MANY, MANY / 2));
+    assert_eq!(engine.store().counts().await.unwrap().completed, MANY as u64 / 2);
+}
+
+/// Bytes that nobody understands, as an older or newer release may have written them: the others go on, and they end in their time.
+#[tokio::test]
+async fn a_kept_message_that_cannot_be_read_hinders_no_other() {
+    let (engine, store, hand) = node().await;
+    let route = ietf();
+    for (name, bytes) in [("empty", vec![]), ("noise", vec![1; 40]), ("newer", vec![99])] {
+        let apart = Apart { name: name.into(), at: hand.now(), until: hand.now().plus(HOUR), bytes };
+        store.keep_apart(&apart).await.unwrap();
+    }
+    hand.turn(SECOND);
+    hear(&engine, &happened(id(&route, "k"), 201)).await;
+    doubted(&engine, &route, "k").await;
+    assert_eq!(pass(&engine, Worker::Apart).await.changed, 1);
+    assert_eq!(state(&engine, id(&route, "k")).await, StateKind::Completed);
+    assert_eq!(kept_apart(&engine).await, 3);
+    hand.turn(HOUR);
+    pass(&engine, Worker::Apart).await;
+    assert_eq!(kept_apart(&engine).await, 0);
+}
+
+/// Every kind of message comes back from the store as it was.
+#[tokio::test]
+async fn a_kept_message_is_about_the_life_that_it_named() {
+    for is_same in [true, false] {
+        let (engine, _, hand) = node().await;
+        let route = ietf();
+        let lives: [fn(bool, Now) -> Life; 2] = [
+            |_, _| Life::Named(Token::from_bytes([9; 16])),
+            |is_same, now| Life::MadeAt(if is_same { now.at } else { now.at.minus(HOUR) }),
+        ];
+        for (n, life) in lives.iter().enumerate() {
+            let key = format!("k-{n}");
+            let life = life(is_same, engine.now());
+            let name = key.clone().into();
+            let message = Message { name, life, ..happened(id(&route, &key), 201) };
+            assert_eq!(hear(&engine, &message).await, Heard::KeptApart);
+            hand.turn(SECOND);
+            doubted(&engine, &route, &key).await;
+            pass(&engine, Worker::Apart).await;
+            // Nobody's life is the named one; what was made about now is this life's.
+            let is_applied = is_same && n == 1;
+            let expected = if is_applied { StateKind::Completed } else { StateKind::Unknown };
+            assert_eq!(state(&engine, id(&route, &key)).await, expected, "{life:?}");
+        }
+    }
+}
+
+/// The record appears after the message has looked for it, and before it is kept: whoever looked through what is kept apart has been
+/// by already, or never will be. Here it appears while the message's moment is taken.
+#[tokio::test]
+async fn a_record_that_appears_between_the_look_and_the_keeping_hears_it() {
+    let hand = Hand::new();
+    let (elsewhere, route) = (start(shaky_on(&hand), named("elsewhere")).await, ietf());
+    let id = doubted(&elsewhere, &route, "k").await;
+    let appearing = Arc::new(row(&elsewhere, id).await);
+    let store = MemoryStore::with_clock(hand.clock());
+    let is_armed = Arc::new(AtomicBool::new(false));
+    let clock = {
+        let (hand, store, is_armed) = (hand.clone(), store.clone(), Arc::clone(&is_armed));
+        NodeClock::from_fn(move || {
+            if is_armed.swap(false, Ordering::SeqCst) {
+                let write = Write::insert(Arc::clone(&appearing));
+                store.apply(&[write]).now_or_never().unwrap().unwrap();
+            }
+            Now::exact(hand.now())
+        })
+    };
+    let store = oncegate_store::faulty::Faulty::new(store);
+    let engine = start(store, Options { clock: Some(clock), ..named("a") }).await;
+    is_armed.store(true, Ordering::SeqCst);
+    assert_eq!(hear(&engine, &happened(id, 201)).await, Heard::Settled);
+    assert!(!is_armed.load(Ordering::SeqCst), "it has appeared");
+    assert_eq!(kept_apart(&engine).await, 0);
+    assert_eq!(replayed(&engine, &route, "k").await.status(), 201);
+}
+
+/// The store fails on the way: the provider is told so, and delivers again.
+#[tokio::test]
+async fn a_message_that_cannot_be_kept_is_not_acknowledged() {
+    let (engine, store, _) = node().await;
+    let message = happened(id(&ietf(), "k"), 201);
+    for failing in 1..=2 {
+        store.fail_reads(failing);
+        assert!(engine.hear(&message, HOUR).await.is_err());
+        store.fail_reads(0);
+    }
+    assert_eq!(hear(&engine, &message).await, Heard::KeptApart);
+}
+
+// ---- During the attempt ----------------------------------------------------------------------------------------------
+
+/// Attack 6: acknowledged while the attempt runs; the node dies; nobody can be asked.
+#[tokio::test]
+async fn a_message_during_the_attempt_is_applied_when_it_ends_in_doubt() {
+    let (engine, _, hand) = node().await;
+    let route = ietf();
+    let mut holder = held(&engine, &route, "k").await;
+    holder.begin().unwrap();
+    assert_eq!(hear(&engine, &happened(holder.id(), 201)).await, Heard::KeptAsEvidence);
+    assert_eq!(hear(&engine, &happened(holder.id(), 201)).await, Heard::Nothing, "twice is once");
+    let arrived = engine.arrive(&route, request(&route, "k")).await.unwrap();
+    assert!(matches!(arrived, Arrived::Busy { .. }), "{arrived:?}");
+    hand.turn(2 * route.policy().lease);
+    pass(&engine, Worker::Sweeper).await;
+    assert_eq!(replayed(&engine, &route, "k").await.status(), 201);
+    assert_eq!(acts(&engine, holder.id()).await, [Act::Happened, Act::Lapsed]);
+}
+
+#[tokio::test]
+async fn a_message_during_the_attempt_gives_way_to_its_own_answer() {
+    let (engine, _, _) = node().await;
+    let route = ietf();
+    let holder = held(&engine, &route, "k").await;
+    hear(&engine, &happened(holder.id(), 200)).await;
+    done(holder, complete("the original bytes")).await;
+    assert_eq!(*replayed(&engine, &route, "k").await, answer("the original bytes"));
+    assert_eq!(row(&engine, id(&route, "k")).await.evidence, None);
+}
+
+/// A release says that nothing was executed, and the provider that something was: it was.
+#[tokio::test]
+async fn a_message_during_the_attempt_is_applied_when_its_holder_says_that_nothing_happened() {
+    let (engine, _, _) = node().await;
+    let route = ietf();
+    let holder = held(&engine, &route, "k").await;
+    hear(&engine, &happened(holder.id(), 201)).await;
+    done_or_fenced(holder.settle(release()).await);
+    assert_eq!(replayed(&engine, &route, "k").await.status(), 201);
+}
+
+/// A negative settles nothing that still runs.
+#[tokio::test]
+async fn a_negative_during_the_attempt_changes_nothing() {
+    let (engine, _, _) = node().await;
+    let route = ietf();
+    let holder = held(&engine, &route, "k").await;
+    let before = row(&engine, holder.id()).await;
+    for says in [Says::Failed, Says::FailedForGood(holder.fence())] {
+        assert_eq!(hear(&engine, &message(holder.id(), says)).await, Heard::Nothing);
+    }
+    assert_eq!(row(&engine, holder.id()).await, before);
+    done(holder, complete("paid")).await;
+}
+
+// ---- After it --------------------------------------------------------------------------------------------------------
+
+#[tokio::test]
+async fn a_message_after_a_doubt_settles_it_and_again_changes_nothing() {
+    for status in [201, 402] {
+        let (engine, _, hand) = node().await;
+        let route = ietf();
+        let id = doubted(&engine, &route, "k").await;
+        assert_eq!(hear(&engine, &happened(id, status)).await, Heard::Settled);
+        assert_eq!(replayed(&engine, &route, "k").await.status(), status);
+        let settled = row(&engine, id).await;
+        hand.turn(SECOND);
+        assert_eq!(hear(&engine, &happened(id, status)).await, Heard::Nothing);
+        assert_eq!(row(&engine, id).await, settled);
+        let entry = story(&engine, id).await.swap_remove(1);
+        assert_eq!((entry.act, entry.source.as_deref()), (Act::Happened, Some("stripe")));
+    }
+}
+
+#[tokio::test]
+async fn a_message_after_a_completion_changes_nothing_and_a_contradiction_is_told() {
+    for (says, notice) in [
+        (Says::Happened(with_status(200)), Some(Notice::AfterTheFact)),
+        (Says::Happened(with_status(402)), Some(Notice::Contradiction)),
+        (Says::FailedForGood(Fence::from_raw(7)), Some(Notice::Contradiction)),
+        (Says::Failed, None),
+    ] {
+        let (engine, _, _) = node().await;
+        let route = ietf();
+        completed(&engine, &route, "k", "paid").await;
+        let message = message(id(&route, "k"), says);
+        assert_eq!(hear(&engine, &message).await, Heard::Nothing);
+        assert_eq!(*replayed(&engine, &route, "k").await, answer("paid"));
+        let told: Vec<_> = story(&engine, message.id).await.into_iter().flat_map(|one| one.notices).collect();
+        assert_eq!(told, Vec::from_iter(notice), "{message:?}");
+    }
+}
+
+/// Attack 3: a wrong "did not happen" is put right, and told as an alarm.
+#[tokio::test]
+async fn a_message_after_a_wrong_release_settles_it() {
+    let (engine, _, _) = node().await;
+    let route = ietf();
+    done(held(&engine, &route, "k").await, release()).await;
+    assert_eq!(hear(&engine, &happened(id(&route, "k"), 201)).await, Heard::Settled);
+    assert_eq!(replayed(&engine, &route, "k").await.status(), 201);
+    let last = story(&engine, id(&route, "k")).await.pop().unwrap();
+    assert_eq!(last.notices, [Notice::WronglyReleased]);
+}
+
+/// Attack 5, in either order.
+#[tokio::test]
+async fn happened_absorbs_failed_in_either_order() {
+    for is_failed_first in [true, false] {
+        for says in [None, Some(())] {
+            let (engine, _, hand) = node().await;
+            let route = ietf();
+            let id = doubted(&engine, &route, "k").await;
+            let fence = row(&engine, id).await.fence;
+            let negative = message(id, says.map_or(Says::Failed, |()| Says::FailedForGood(fence)));
+            let positive = happened(id, 201);
+            let both = if is_failed_first { [&negative, &positive] } else { [&positive, &negative] };
+            for message in both {
+                hear(&engine, message).await;
+                hand.turn(SECOND);
+            }
+            assert_eq!(replayed(&engine, &route, "k").await.status(), 201);
+        }
+    }
+}
+
+/// It proves nothing: the probe is asked now rather than later, and decides.
+#[tokio::test]
+async fn a_negative_that_is_not_final_only_wakes_the_probe() {
+    let (engine, _, hand) = node().await;
+    let id = doubted(&engine, &ietf(), "k").await;
+    let patience = oncegate_engine::Patience {
+        backoff: HOUR,
+        backoff_max: HOUR,
+        ..oncegate_engine::Patience::default()
+    };
+    let probe = Script::finding([not_known()]).with(patience);
+    reconcile(&engine, &probe).await;
+    let asked = doubt_of(&engine, id).await;
+    assert!(asked.reconcile_after > hand.now());
+    assert_eq!(hear(&engine, &failed(id)).await, Heard::Woken);
+    let woken = doubt_of(&engine, id).await;
+    assert_eq!((woken.reconcile_after, woken.tries), (hand.now(), asked.tries), "it is no question");
+    assert_eq!(hear(&engine, &failed(id)).await, Heard::Nothing, "it is due already");
+    assert_eq!(acts(&engine, id).await, [Act::Doubted, Act::NotKnown, Act::Woken]);
+    assert_eq!(reconcile(&engine, &probe).await.seen, 1);
+}
+
+/// Attack 4: final of this very attempt it is believed; of an older one it only wakes the probe.
+#[tokio::test]
+async fn a_final_negative_settles_only_the_attempt_that_it_names() {
+    let (engine, _, _) = node().await;
+    let route = ietf();
+    let first = held(&engine, &route, "k").await;
+    let older = first.fence();
+    done(first, release()).await;
+    let id = doubted(&engine, &route, "k").await;
+    let fence = row(&engine, id).await.fence;
+    assert!(fence > older);
+    let before = row(&engine, id).await.state.kind();
+    assert_ne!(hear(&engine, &message(id, Says::FailedForGood(older))).await, Heard::Settled);
+    assert_eq!(state(&engine, id).await, before);
+    assert_eq!(story(&engine, id).await.pop().unwrap().notices, [Notice::NegativeDropped]);
+    assert_eq!(hear(&engine, &message(id, Says::FailedForGood(fence))).await, Heard::Settled);
+    assert_eq!(state(&engine, id).await, StateKind::FailedRetryable);
+    done(held(&engine, &route, "k").await, complete("paid")).await;
+}
+
+/// A message about an older attempt wakes a probe that would be asked much later.
+#[tokio::test]
+async fn a_final_negative_of_an_older_attempt_wakes_the_probe() {
+    let (engine, _, hand) = node().await;
+    let id = doubted(&engine, &ietf(), "k").await;
+    let patience = oncegate_engine::Patience {
+        backoff: HOUR,
+        backoff_max: HOUR,
+        ..oncegate_engine::Patience::default()
+    };
+    reconcile(&engine, &Script::finding([not_known()]).with(patience)).await;
+    assert!(doubt_of(&engine, id).await.reconcile_after > hand.now());
+    assert_eq!(hear(&engine, &message(id, Says::FailedForGood(Fence::from_raw(1)))).await, Heard::Woken);
+    assert_eq!(doubt_of(&engine, id).await.reconcile_after, hand.now());
+}
+
+// ---- Of another life -------------------------------------------------------------------------------------------------
+
+/// Attack 7: an effect of life 1 does not complete life 2, whether the message names its life or says when the effect was made.
+#[tokio::test]
+async fn a_message_about_another_life_settles_nothing_and_is_told() {
+    let (engine, _, hand) = node().await;
+    let route = route(|policy| policy.retention = HOUR);
+    completed(&engine, &route, "k", "life 1").await;
+    let first = row(&engine, id(&route, "k")).await;
+    hand.turn(HOUR);
+    let id = doubted(&engine, &route, "k").await;
+    let second = row(&engine, id).await;
+    for life in [Life::Named(first.life), Life::MadeAt(first.created_at)] {
+        for says in [Says::Happened(with_status(201)), Says::Failed, Says::FailedForGood(second.fence)] {
+            hand.turn(SECOND);
+            let message = Message { life, ..message(id, says) };
+            assert_eq!(hear(&engine, &message).await, Heard::AnotherLife, "{message:?}");
+            assert_eq!(row(&engine, id).await, second, "{message:?}");
+            assert_eq!(story(&engine, id).await.pop().unwrap().notices, [Notice::AnotherLife]);
+        }
+    }
+    // The provider's clock may be a little behind.
+    let made_at = Life::MadeAt(second.created_at.minus(SECOND));
+    assert_eq!(hear(&engine, &Message { life: made_at, ..happened(id, 201) }).await, Heard::Settled);
+    assert_eq!(replayed(&engine, &route, "k").await.status(), 201);
+}
+
+#[tokio::test]
+async fn a_message_that_names_this_life_settles_it() {
+    let (engine, _, _) = node().await;
+    let id = doubted(&engine, &ietf(), "k").await;
+    let life = Life::Named(row(&engine, id).await.life);
+    assert_eq!(hear(&engine, &Message { life, ..happened(id, 201) }).await, Heard::Settled);
+}
