@@ -47,7 +47,7 @@ const DIFFERENT: u8 = 5;
 /// Changes nothing. A column is a name in the first line of CSV; in JSON lines it is a member's name, or a JSON Pointer that begins with /.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Exit codes: 0 all agree; 4 there are differences; 2 the input or the command line is wrong, or rows of the export cannot be \
+    after_help = "Exit codes: 0 all agree; 5 there are differences; 2 the input or the command line is wrong, or rows of the export cannot be \
                   read (the report is then of the others); 1 it could not be finished."
 )]
 pub(crate) struct Args {

@@ -106,7 +106,8 @@ impl Which {
 async fn list(args: &List) -> Result<ExitCode, Trouble> {
     keys::check_cursor(args.after.as_deref(), "dead list")?;
     let source = args.source.open().await?;
-    let page = source.list(&args.which.asked(usize::from(args.limit), args.after.clone()), Bodies::Counted).await?;
+    let page =
+        source.list(&args.which.asked(usize::from(args.limit), args.after.clone()), Bodies::Counted).await?;
     if args.json {
         return Ok(print(format!("{page:#}\n").as_bytes()));
     }

@@ -5,7 +5,6 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 
 use oncegate::Store as _;
-use oncegate_core::audit::Entry;
 use oncegate_core::record::Record;
 use oncegate_store::{Outcome, Write};
 use tempfile::TempDir;
@@ -37,17 +36,6 @@ impl Desk {
             }
         });
         desk
-    }
-
-    /// Adds to the stories in `oncegate.db`.
-    pub(crate) fn tells(self, entries: &[Entry]) -> Self {
-        let url = format!("sqlite://{}", self.path().join("oncegate.db").display());
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let store = oncegate::open(&url).await.unwrap();
-            store.tell(entries).await.unwrap();
-        });
-        self
     }
 
     pub(crate) fn path(&self) -> &Path {

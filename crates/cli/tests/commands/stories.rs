@@ -8,6 +8,8 @@ use oncegate_core::decide::Notice;
 use oncegate_core::identity::{Fence, RecordId, Token, Version};
 use oncegate_core::record::{Reason, StateKind};
 
+use oncegate_store::Store as _;
+
 use crate::desk::Desk;
 use crate::gateway::Gateway;
 use crate::records::{self, MORNING};
@@ -103,7 +105,7 @@ fn a_bad_morning(id: RecordId) -> Told {
 fn a_bad_morning_is_told() {
     let record = records::paid("acme", "order-1");
     let told = a_bad_morning(record.id);
-    let desk = Desk::with(vec![record]).tells(&told.entries);
+    let desk = telling(Desk::with(vec![record]), &told.entries);
     assert_snapshot!("bad_morning", desk.ask("keys show order-1"));
     assert_snapshot!("bad_morning_json", desk.ask("keys show order-1 --json"));
 }
@@ -168,7 +170,7 @@ fn everything_that_can_happen() {
     acts.sort_unstable();
     acts.dedup();
     assert_eq!(acts.len(), Act::ALL.len(), "{acts:?}");
-    let desk = Desk::with(vec![record]).tells(&told.entries);
+    let desk = telling(Desk::with(vec![record]), &told.entries);
     assert_snapshot!("everything", desk.ask("keys show order-1"));
 }
 
@@ -183,7 +185,7 @@ fn days_are_named() {
         .zip(0..)
         .map(|(entry, n)| Entry { at: entry.at.plus(Duration::from_hours(8 * n)), ..entry })
         .collect();
-    let desk = Desk::with(vec![record]).tells(&entries);
+    let desk = telling(Desk::with(vec![record]), &entries);
     assert_snapshot!("days", desk.ask("keys show order-1"));
 }
 
@@ -191,7 +193,7 @@ fn days_are_named() {
 #[test]
 fn the_record_is_gone() {
     let id = records::paid("acme", "order-1").id;
-    let desk = Desk::with(Vec::new()).tells(&a_bad_morning(id).entries);
+    let desk = telling(Desk::with(Vec::new()), &a_bad_morning(id).entries);
     let shown = desk.ask(&format!("keys show {id}"));
     assert_snapshot!("gone", shown);
     assert_eq!(desk.ask("keys show order-1 --scope acme"), shown);
@@ -223,6 +225,17 @@ fn what_others_wrote_stays_on_its_line() {
         .with(|entry| entry.node = hostile.into())
         .then(Act::Happened, UNKNOWN, COMPLETED)
         .by(hostile);
-    let desk = Desk::with(vec![record]).tells(&told.entries);
+    let desk = telling(Desk::with(vec![record]), &told.entries);
     assert_snapshot!("hostile", desk.ask("keys show order-1"));
+}
+
+/// The desk, with these added to the stories in its `oncegate.db`.
+fn telling(desk: Desk, entries: &[Entry]) -> Desk {
+    let url = format!("sqlite://{}", desk.path().join("oncegate.db").display());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let store = oncegate::open(&url).await.unwrap();
+        store.tell(entries).await.unwrap();
+    });
+    desk
 }
