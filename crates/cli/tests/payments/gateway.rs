@@ -6,6 +6,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 
+/// What a provider signs its webhooks with.
+pub(crate) const PROVIDER_SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+
 /// A running gateway. Dropped, it is killed.
 pub(crate) struct Gateway {
     config: PathBuf,
@@ -16,7 +19,8 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    /// In front of `upstream`, with its store in `folder`, on ports that are free; operators must show the token, if there is one.
+    /// In front of `upstream`, with its store in `folder`, on ports that are free; operators must show the token, if there is one. What is
+    /// in `more.toml` of that folder is configured too.
     pub(crate) fn start(folder: &Path, upstream: SocketAddr, token: Option<&str>) -> Self {
         let token = token.map(str::to_owned);
         let config = folder.join("gateway.toml");
@@ -57,12 +61,14 @@ fn write(config: &Path, listen: SocketAddr, admin: SocketAddr, upstream: SocketA
          [store]\nurl = \"sqlite://{}\"\n[defaults]\nprofile = \"payments\"\nlease = \"2s\"\nattempt_deadline = \"2m\"\n",
         store.display()
     );
-    fs::write(config, text).unwrap();
+    let more = fs::read_to_string(config.with_file_name("more.toml")).unwrap_or_default();
+    fs::write(config, text + &more).unwrap();
 }
 
 fn run(config: &Path, token: Option<&str>) -> (Child, SocketAddr, SocketAddr) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_oncegate"))
         .env_clear()
+        .env("PROVIDER_SECRET", PROVIDER_SECRET)
         .envs(token.map(|token| ("ONCEGATE_ADMIN_TOKEN", token)))
         .args(["serve", "--log", "error", "--config"])
         .arg(config)

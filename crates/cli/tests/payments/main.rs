@@ -18,6 +18,7 @@ mod gateway;
 mod mix;
 mod order;
 mod postman;
+mod reconciled;
 mod refunds;
 mod town;
 mod trouble;

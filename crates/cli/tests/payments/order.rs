@@ -75,6 +75,18 @@ impl<'a> Order<'a> {
         last.unwrap()
     }
 
+    /// The client retries until the outcome is known.
+    pub(crate) fn retries_until_it_is_known(&self) -> Seen<'_> {
+        let mut last = None;
+        wait_until("the outcome is known", || {
+            let seen = self.retries();
+            let is_known = seen.word() != "outcome_unknown";
+            last = Some(seen);
+            is_known
+        });
+        last.unwrap()
+    }
+
     /// Past the gateway, straight to the API.
     pub(crate) fn pays_the_api_itself(&self, faults: &[Fault]) -> Seen<'_> {
         self.seen(self.town.send(self.town.api_address(), self.request(faults)))
@@ -112,7 +124,7 @@ impl<'a> Order<'a> {
             order: self,
             of: "the API's payment",
             ask: |order| {
-                let path = format!("/payments?idempotency_key={}", order.key);
+                let path = format!("/payments?idempotency_key={}", order.upstream_key());
                 let found = order.town.get(order.town.api_address(), &path);
                 let newest = found["payments"].as_array().unwrap().first();
                 newest.map_or("absent", |payment| payment["status"].as_str().unwrap()).to_owned()
@@ -125,8 +137,17 @@ impl<'a> Order<'a> {
         Fact { order: self, of: "the provider's charges", ask: |order| order.booked("succeeded").to_string() }
     }
 
+    /// The key that the API was sent.
+    pub(crate) fn upstream_key(&self) -> String {
+        if !self.town.derives.get() {
+            return self.key.clone();
+        }
+        let found = self.town.get(self.town.admin_address(), &format!("/api/v1/records?key={}", self.key));
+        found["records"][0]["derived_key"].as_str().unwrap_or_default().to_owned()
+    }
+
     fn booked(&self, status: &str) -> usize {
-        let path = format!("/charges?reference={TENANT}/{}", self.key);
+        let path = format!("/charges?reference={TENANT}/{}", self.upstream_key());
         let found = self.town.get(self.town.provider_address(), &path);
         let charges = found["charges"].as_array().unwrap();
         charges.iter().filter(|charge| charge["status"] == status).count()

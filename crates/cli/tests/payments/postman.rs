@@ -65,15 +65,25 @@ async fn take(State(letters): State<UnboundedSender<Letter>>, headers: HeaderMap
 impl Letter {
     /// Brought to the API; its answer.
     pub(crate) fn is_delivered(&self, town: &Town) -> u16 {
-        let mut request = Request::post("/webhooks/provider").header("host", "town");
+        self.is_brought(town, town.api_address(), "/webhooks/provider").0
+    }
+
+    /// Brought to the gateway; its answer, and what it says has come of it.
+    pub(crate) fn is_delivered_to_the_gateway(&self, town: &Town) -> (u16, String) {
+        self.is_brought(town, town.gateway_address(), "/.oncegate/webhooks/provider")
+    }
+
+    fn is_brought(&self, town: &Town, to: SocketAddr, path: &str) -> (u16, String) {
+        let mut request = Request::post(path).header("host", "town");
         for (name, value) in &self.headers {
             if name.as_str().starts_with("webhook-") || name == "content-type" {
                 request = request.header(name, value);
             }
         }
         let request = request.body(self.body.clone()).unwrap();
-        let reply = town.runtime.block_on(send(&town.api_address().to_string(), request, FOREVER)).unwrap();
-        reply.status.as_u16()
+        let reply = town.runtime.block_on(send(&to.to_string(), request, FOREVER)).unwrap();
+        let result = reply.json()["result"].as_str().unwrap_or_default().to_owned();
+        (reply.status.as_u16(), result)
     }
 
     pub(crate) fn header(&self, name: &str) -> &str {

@@ -19,11 +19,47 @@ use crate::gateway::Gateway;
 use crate::order::Order;
 use crate::postman::Postman;
 
-/// What provider and API share.
-pub(crate) const WEBHOOK_SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+/// What provider, API and gateway share.
+pub(crate) use crate::gateway::PROVIDER_SECRET as WEBHOOK_SECRET;
 /// Reached only if something is broken.
 pub(crate) const FOREVER: Duration = Duration::from_mins(1);
 const ANYWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+
+/// How the gateway finds out. Stands behind `[defaults]`.
+const RECONCILED: &str = r#"
+forward_key = "derived"
+horizon = "HORIZON"
+[defaults.probe]
+url = "/payments?idempotency_key={forwarded_key}"
+timeout = "5s"
+backoff = "50ms"
+backoff_max = "200ms"
+park_after = 1000
+happened = [{ pointer = "/payments/0/status", one_of = ["succeeded", "declined"] }]
+did_not_happen = [
+  { pointer = "/payments", empty = true },
+  { pointer = "/payments/0/status", one_of = ["created", "unknown", "failed"] },
+]
+answers = [
+  { when = { pointer = "/payments/0/status", equals = "declined" }, status = 402, pointer = "/payments/0" },
+  { status = 201, headers = { location = "/payments/{pointer:/payments/0/id}" }, pointer = "/payments/0" },
+]
+reference = "/payments/0/charge"
+[workers]
+reconcile_every = "50ms"
+sweep_every = "100ms"
+[[webhook]]
+name = "provider"
+scheme = "standard"
+secrets = ["env:PROVIDER_SECRET"]
+record = { forwarded_key = "/data/merchant_key" }
+happened = [{ pointer = "/type", one_of = ["charge.succeeded", "charge.declined"] }]
+answers = [
+  { when = { pointer = "/type", equals = "charge.declined" }, status = 402, pointer = "/data" },
+  { status = 201, pointer = "/data" },
+]
+reference = "/data/id"
+"#;
 
 /// Whether the provider tells a repetition by its own `Idempotency-Key`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +97,8 @@ pub(crate) struct Town {
     pub(crate) postman: Postman,
     time: watch::Sender<bool>,
     orders: Cell<u32>,
+    /// The API is sent other keys than the clients'.
+    pub(crate) derives: Cell<bool>,
     pub(crate) runtime: Runtime,
     folder: TempDir,
 }
@@ -73,9 +111,21 @@ impl Town {
 
     /// A town in which whatever is late stays late until [`Town::time_passes`].
     pub(crate) fn opens_with(memory: Memory, patience: Patience) -> Self {
+        Self::opens_configured(memory, patience, "")
+    }
+
+    /// A town whose gateway asks the API, and hears the provider; "not found" means that it did not happen once so much time has passed.
+    pub(crate) fn opens_reconciled(memory: Memory, patience: Patience, horizon: &str) -> Self {
+        let town = Self::opens_configured(memory, patience, &RECONCILED.replace("HORIZON", horizon));
+        town.derives.set(true);
+        town
+    }
+
+    fn opens_configured(memory: Memory, patience: Patience, more: &str) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("more.toml"), more).unwrap();
         let secret = Secret::parse(WEBHOOK_SECRET).unwrap();
         let postman = runtime.block_on(Postman::starts());
         let (time, clock) = watch::channel(false);
@@ -108,6 +158,7 @@ impl Town {
             postman,
             time,
             orders: Cell::new(0),
+            derives: Cell::new(false),
             runtime,
             folder,
         }

@@ -1,0 +1,156 @@
+//! Stories of outcomes that nobody knew, and that became known: by a question, by a webhook, by time and the horizon.
+//!
+//! The gateway asks the API (`GET /payments?idempotency_key=`), which asks the provider; and it gets the provider's mail.
+
+use example_payments::provider::Fault;
+
+use crate::town::{EITHER, Memory, Patience, Town};
+
+/// Past what anybody in these stories waits for.
+const FAR: &str = "1h";
+/// Over soon after the lease.
+const NEAR: &str = "1s";
+
+/// The charge is made, and the answer never comes. The gateway asks, and its client's retry gets the payment.
+#[test]
+fn a_timeout_after_the_charge_resolves_itself_by_a_question() {
+    for memory in EITHER {
+        let town = Town::opens_reconciled(memory, Patience::Short, FAR);
+        let order = town.order(100);
+        order.pays_with(&[Fault::TimeoutAfterCharge, Fault::WebhookLost]).sees(504, "unknown");
+        order.record().becomes("completed");
+        order.retries().sees_again(201, "succeeded");
+        order.retries().sees_again(201, "succeeded");
+        order.charges().is(1);
+        town.the_judge_convicts(0);
+    }
+}
+
+/// The same, but nobody can be asked: the provider is gone. Its mail comes, and that settles it.
+#[test]
+fn a_timeout_after_the_charge_resolves_itself_by_a_webhook() {
+    for memory in EITHER {
+        let town = Town::opens_reconciled(memory, Patience::Short, FAR);
+        let order = town.order(100);
+        order.pays_with(&[Fault::ResetAfterCharge, Fault::WebhookLate]).sees(504, "unknown");
+        order.charges().is(1);
+        town.time_passes();
+        let letter = town.postman.receives(&town);
+        let (status, result) = letter.is_delivered_to_the_gateway(&town);
+        // The question may have been faster.
+        assert!(
+            (status, &*result) == (200, "settled") || (status, &*result) == (200, "nothing_to_do"),
+            "{status} {result}"
+        );
+        order.record().is("completed");
+        order.retries().sees_again(201, "succeeded");
+        order.charges().is(1);
+        // Redelivered: it changes nothing.
+        assert_eq!(letter.is_delivered_to_the_gateway(&town), (200, "nothing_to_do".to_owned()));
+        order.retries().sees_again(201, "succeeded");
+        town.the_judge_convicts(0);
+    }
+}
+
+/// The API and the provider cannot be asked, and only mail comes.
+#[test]
+fn a_webhook_settles_what_nobody_can_be_asked_about() {
+    let town = Town::opens_reconciled(Memory::None, Patience::Short, FAR);
+    let order = town.order(100);
+    order.pays_with(&[Fault::ResetAfterCharge, Fault::WebhookLate]).sees(504, "unknown");
+    town.api_stops();
+    order.record().is("unknown");
+    town.time_passes();
+    let letter = town.postman.receives(&town);
+    assert_eq!(letter.is_delivered_to_the_gateway(&town), (200, "settled".to_owned()));
+    order.record().is("completed");
+    order.retries().sees_again(201, "succeeded");
+    town.api_returns();
+    order.charges().is(1);
+}
+
+/// The connection breaks, and nothing was charged. Once nothing can come any more, the same key may run again, and pays once.
+#[test]
+fn what_did_not_happen_may_run_again_once_nothing_can_come_any_more() {
+    for memory in EITHER {
+        let town = Town::opens_reconciled(memory, Patience::Short, NEAR);
+        let order = town.order(100);
+        order.pays_with(&[Fault::ResetBeforeCharge]).sees(504, "unknown");
+        order.retries().sees(409, "outcome_unknown");
+        order.charges().is(0);
+        order.record().becomes("failed_retryable");
+        order.retries().sees(201, "succeeded");
+        order.retries().sees_again(201, "succeeded");
+        order.charges().is(1);
+        town.the_judge_convicts(0);
+    }
+}
+
+/// ATTACKS 1: the connection breaks, the question finds nothing, and then it is charged after all. Before the horizon nobody believes
+/// "not found", so no retry runs; and when the charge is there, it is found.
+#[test]
+fn a_charge_that_comes_late_is_found_and_not_repeated() {
+    for memory in EITHER {
+        let town = Town::opens_reconciled(memory, Patience::Short, FAR);
+        let order = town.order(100);
+        order.pays_with(&[Fault::LateCharge, Fault::WebhookLost]).sees(504, "unknown");
+        for _ in 0..5 {
+            order.retries().sees(409, "outcome_unknown");
+        }
+        order.charges().is(0);
+        town.time_passes();
+        order.charges().becomes(1);
+        order.retries_until_it_is_known().sees_again(201, "succeeded");
+        order.charges().is(1);
+        town.the_judge_convicts(0);
+    }
+}
+
+/// The gateway is killed after the charge and before the answer. Started again, it finds the lapsed lease, asks, and knows.
+#[test]
+fn a_gateway_that_was_killed_finds_out_what_became_of_its_payments() {
+    for memory in EITHER {
+        let town = Town::opens_reconciled(memory, Patience::Endless, FAR);
+        let order = town.order(100);
+        let client = order.is_being_paid_slowly();
+        town.gateway_is_killed();
+        client.then().sees_nothing();
+        town.time_passes();
+        town.gateway_returns();
+        order.charges().becomes(1);
+        // Nobody has to come back for it.
+        order.record().becomes("completed");
+        order.retries().sees_again(201, "succeeded");
+        order.charges().is(1);
+        town.the_judge_convicts(0);
+    }
+}
+
+/// Mail that is not the provider's, was changed on the way, or is not signed at all.
+#[test]
+fn mail_that_is_not_signed_is_not_believed() {
+    let town = Town::opens_reconciled(Memory::None, Patience::Short, FAR);
+    let order = town.order(100);
+    order.pays_with(&[Fault::ResetAfterCharge]).sees(504, "unknown");
+    let letter = town.postman.receives(&town);
+    town.api_stops();
+    let forged = [
+        letter.clone().without("webhook-signature"),
+        letter.clone().with_body(r#"{"type": "charge.declined"}"#),
+        letter.clone().signed_with("whsec_AAAAAAAAAAAAAAAAAAAAAAAA"),
+    ];
+    let results = forged.map(|letter| letter.is_delivered_to_the_gateway(&town));
+    assert_eq!(results.map(|(status, _)| status), [401, 401, 401]);
+}
+
+/// A webhook about a key that was never seen is kept for a while, and acknowledged as that.
+#[test]
+fn mail_about_a_key_that_was_never_seen_is_kept() {
+    let town = Town::opens_reconciled(Memory::None, Patience::Short, FAR);
+    town.order(100).pays().sees(201, "succeeded");
+    let letter = town.postman.receives(&town);
+    let unseen = r#"{"type": "charge.succeeded", "data": {"id": "ch_9", "merchant_key": "7zzzzzzzzzzzzzzzzzzzzzzzzzh4j1ngcvne", "status": "succeeded"}}"#;
+    let letter = letter.with_body(unseen).signed_with(crate::town::WEBHOOK_SECRET);
+    assert_eq!(letter.is_delivered_to_the_gateway(&town), (202, "kept_apart".to_owned()));
+    assert_eq!(letter.is_delivered_to_the_gateway(&town), (202, "kept_apart".to_owned()));
+}
