@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use oncegate_core::audit::Act;
-use oncegate_core::decide::Arrival;
+use oncegate_core::decide::{Arrival, Decision, Event};
 use oncegate_core::record::{AfterRetention, Execution, GoneStatus, State, StateKind, StoredRequest};
 use oncegate_engine::{Arrived, Engine, NoProbe, Route, Worker, WorkerOptions};
 use oncegate_store::faulty::Fault;
@@ -59,9 +59,17 @@ async fn what_is_in_progress_or_unknown_is_never_removed() {
     let route = hourly();
     let held = held(&engine, &route, "running").await;
     doubted(&engine, &route, "doubted").await;
+    // Promised to a second client, so that it has an end; and yet it runs.
+    let later = Arrival { execution: Execution::Deferred, ..deferred(&route, "running") };
+    assert!(matches!(engine.arrive(&route, later).await.unwrap(), Arrived::Accepted(_)));
+    assert!(row(&engine, held.id()).await.expires_at.is_some());
     for _ in 0..3 {
         hand.turn(87_600 * HOUR);
         assert_eq!(pass(&engine, Worker::Reaper).await.seen, 0);
+    }
+    let reap = Event::Reap { grace: Duration::ZERO };
+    for id in [held.id(), id(&route, "doubted")] {
+        assert_eq!(engine.drive(id, &reap).await.unwrap().decision, Decision::Nothing);
     }
     assert_eq!(state(&engine, held.id()).await, StateKind::InProgress);
     assert_eq!(state(&engine, id(&route, "doubted")).await, StateKind::Unknown);

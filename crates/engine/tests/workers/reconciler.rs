@@ -93,8 +93,7 @@ async fn not_found_is_believed_after_the_horizon_only() {
     let id = doubted(&engine, &route, "k").await;
     let ended = hand.now();
     let probe = Script::finding([Found::DidNotHappen, Found::DidNotHappen]);
-    hand.turn(HORIZON);
-    hand.turn_back(SECOND);
+    hand.turn(HORIZON / 2);
     reconcile(&engine, &probe).await;
     assert_eq!((probe.questions(), state(&engine, id).await), (1, StateKind::Unknown));
     let last = story(&engine, id).await.pop().unwrap();
@@ -103,7 +102,7 @@ async fn not_found_is_believed_after_the_horizon_only() {
     assert!(next >= ended.plus(HORIZON), "the next question could prove something");
     assert!(next <= ended.plus(HORIZON + 10 * SECOND), "and is asked soon after");
     // The pass before finds nothing to ask.
-    hand.turn(SECOND);
+    hand.turn(HORIZON / 2);
     hand.turn_back(Duration::from_micros(1));
     assert_eq!(reconcile(&engine, &probe).await.seen, 0);
     hand.turn(10 * SECOND);
