@@ -259,7 +259,9 @@ impl Store for MemoryStore {
 
     async fn tell(&self, entries: &[Entry]) -> Result<()> {
         let mut model = self.model();
-        entries.iter().for_each(|entry| model.tell(entry));
+        for entry in entries {
+            model.tell(entry);
+        }
         Ok(())
     }
 

@@ -287,7 +287,9 @@ impl<'w> Entries<'w> {
         let mut sorted: Vec<_> = entries.iter().collect();
         sorted.sort_by_key(|entry| entry.id);
         let mut columns = Self::default();
-        sorted.into_iter().for_each(|entry| columns.add(entry));
+        for entry in sorted {
+            columns.add(entry);
+        }
         columns
     }
 

@@ -76,8 +76,8 @@ fn every_statement_goes_through_an_index_whatever_the_table_holds() {
             "{by_reference}"
         );
         assert!(!by_reference.contains("B-TREE"), "{by_reference}");
-        let story = "SEARCH entry USING INDEX entry_by_record (id=?)";
-        assert_eq!(plan(&connection, trail::STORY), story);
+        let by_record = "SEARCH entry USING INDEX entry_by_record (id=?)";
+        assert_eq!(plan(&connection, trail::STORY), by_record);
         let oldest = plan(&connection, trail::DROP_ENTRIES);
         assert!(oldest.contains("SEARCH entry USING COVERING INDEX entry_by_age (at<?)"), "{oldest}");
         assert!(oldest.contains("SEARCH entry USING INTEGER PRIMARY KEY (rowid=?)"), "{oldest}");

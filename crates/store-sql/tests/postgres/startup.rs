@@ -158,8 +158,8 @@ async fn a_role_needs_no_more_than_it_is_said_to() {
     let row = leased("granted");
     apply_all(&store, &[insert(&row)]).await;
     apply_all(&store, &[told(swap(&row, &completed(&row)), &row, "node")]).await;
-    let story = store.story(row.id, 10).await.expect("it may be told");
-    store.tell(&story).await.expect("it may tell");
+    let entries = store.story(row.id, 10).await.expect("it may be told");
+    store.tell(&entries).await.expect("it may tell");
     assert_eq!(store.drop_entries(FAR_AHEAD, 10).await.expect("it may drop"), 1);
     assert_eq!(read(&store, "granted").await, Some(completed(&row)));
     for due in oncegate_store::Due::ALL {
