@@ -360,8 +360,8 @@ async fn observe(store: &impl Store) -> Vec<Observed> {
     let rows = store.read(&ids).await.expect("the store beneath reads");
     let mut observed = Vec::new();
     for (id, row) in ids.into_iter().zip(rows) {
-        let story = store.story(id, STORY_MAX).await.expect("the story is told");
-        observed.push((row.expect("the row can be read"), story));
+        let told = store.story(id, STORY_MAX).await.expect("the story is told");
+        observed.push((row.expect("the row can be read"), told));
     }
     observed
 }

@@ -33,6 +33,7 @@ fn names(keys: &Keys) -> Vec<String> {
     names.extend(Class::ALL.map(|class| keys.class(class)));
     names.extend(Due::ALL.map(|what| keys.due(what)));
     names.extend(keys.trail());
+    names.extend(keys.references());
     names
 }
 
@@ -45,14 +46,14 @@ fn told(number: usize, entry: &Entry) -> [Vec<u8>; 5] {
     [number.to_string().into(), entry.id.as_bytes().to_vec(), rest, at.into(), entry.encode()]
 }
 
-/// Nine a write, as the script says.
-fn arguments(write: &Write) -> [Vec<u8>; 9] {
+/// Ten a write, as the script says.
+fn arguments(write: &Write) -> [Vec<u8>; 10] {
     let (verb, expect, record) = match &write.change {
         Change::Insert(record) => (b"i", None, Some(record)),
         Change::Swap { expect, record } => (b"s", Some(expect), Some(record)),
         Change::Remove { expect, .. } => (b"r", Some(expect), None),
     };
-    let mut arguments = [const { Vec::new() }; 9];
+    let mut arguments = [const { Vec::new() }; 10];
     arguments[0] = verb.to_vec();
     arguments[1] = write.id().to_string().into_bytes();
     arguments[2] = expect.map(|version| version.as_raw().to_be_bytes().to_vec()).unwrap_or_default();
@@ -61,7 +62,8 @@ fn arguments(write: &Write) -> [Vec<u8>; 9] {
     }
     if let Some(record) = record {
         arguments[3] = row::encode(record);
-        for (argument, what) in arguments[4..].iter_mut().zip(Due::ALL) {
+        arguments[9] = record.provider_reference.as_deref().map(row::reference).unwrap_or_default();
+        for (argument, what) in arguments[4..9].iter_mut().zip(Due::ALL) {
             let moment = what.moment(record).map(|moment| moment.as_micros().to_string());
             *argument = moment.unwrap_or_default().into_bytes();
         }

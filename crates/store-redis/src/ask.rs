@@ -18,7 +18,7 @@ use crate::error::Nature;
 use crate::keys::Keys;
 use crate::link::Link;
 use crate::row::{self, Class};
-use crate::script::{COUNTS, Call, DUE, PAGE};
+use crate::script::{COUNTS, Call, DUE, PAGE, REFERENCED};
 use crate::settings::Settings;
 
 /// At most so many rows a call: a script keeps everybody waiting.
@@ -66,8 +66,8 @@ pub(crate) async fn due(
 
 /// A page of rows, newest first. The cursor is the last row's place in the order of arrival.
 ///
-/// State and parked have an order of their own, scope and key together are the id; what else is asked for is looked for row by
-/// row.
+/// State and parked have an order of their own, scope and key together are the id, a reference has a list of its ids; what else is
+/// asked for is looked for row by row.
 pub(crate) async fn browse(
     link: &Arc<Link<Settings>>,
     keys: &Keys,
@@ -87,7 +87,9 @@ pub(crate) async fn browse(
     let mut last = None;
     loop {
         let names = classes.iter().map(|class| keys.class(*class)).collect();
-        let found = part(link, names, before, ROWS_MAX.min(limit.saturating_add(1)), keys).await?;
+        let reference = filter.reference.as_deref();
+        let count = ROWS_MAX.min(limit.saturating_add(1));
+        let found = part(link, names, reference, before, count, keys).await?;
         let Some((seq, _)) = found.last() else { return Ok(page) };
         before = Some(*seq);
         for (seq, record) in found {
@@ -165,26 +167,38 @@ fn is_asked_for(class: Class, filter: &Filter) -> bool {
 
 /// All but state and parked, which the class has settled.
 fn matches(filter: &Filter, record: &Record) -> bool {
-    let Filter { state, parked, scope, key, operation, created_from, created_before } = filter;
+    let Filter { state, parked, scope, key, operation, reference, created_from, created_before } = filter;
     state.is_none_or(|state| record.state.kind() == state)
         && parked.is_none_or(|parked| Class::of(record).is_parked() == parked)
         && scope.as_ref().is_none_or(|scope| record.address.scope.as_str() == scope)
         && key.as_ref().is_none_or(|key| record.address.key.as_str() == key)
         && operation.as_ref().is_none_or(|operation| record.operation.as_str() == operation)
+        && reference
+            .as_deref()
+            .is_none_or(|reference| record.provider_reference.as_deref() == Some(reference))
         && created_from.is_none_or(|from| record.created_at >= from)
         && created_before.is_none_or(|before| record.created_at < before)
 }
 
 async fn part(
     link: &Arc<Link<Settings>>,
-    names: Vec<String>,
+    mut names: Vec<String>,
+    reference: Option<&str>,
     before: Option<i64>,
     count: usize,
     keys: &Keys,
 ) -> Result<Vec<(i64, std::result::Result<Record, String>)>> {
     let before = before.map_or_else(|| "+inf".to_owned(), |seq| format!("({seq}"));
     let arguments = [before, count.to_string(), BYTES_MAX.to_string(), keys.rows()];
-    let call = Call::new(&PAGE, names, arguments.map(String::into_bytes).into());
+    let mut arguments: Vec<_> = arguments.map(String::into_bytes).into();
+    let mut script = &PAGE;
+    if let Some(reference) = reference {
+        let [ids, _] = keys.references();
+        names.insert(0, ids);
+        arguments.push(row::reference(reference));
+        script = &REFERENCED;
+    }
+    let call = Call::new(script, names, arguments);
     let reply = array("browse", run(link, "browse", call).await?)?;
     let row = |found: &[Value]| match &found[0] {
         Value::Int(seq) => Ok((*seq, decode(&found[1], &found[2]))),

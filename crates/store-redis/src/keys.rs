@@ -55,6 +55,11 @@ impl Keys {
         ["trail:entries", "trail:stories", "trail:ages"].map(|name| self.name(name))
     }
 
+    /// The providers' references: each with the ids of its records, and by id.
+    pub(crate) fn references(&self) -> [String; 2] {
+        ["references:ids", "references:of"].map(|name| self.name(name))
+    }
+
     /// What is kept apart: names by age, and messages by name.
     pub(crate) fn apart(&self) -> [String; 2] {
         ["apart:order", "apart:messages"].map(|name| self.name(name))

@@ -4,7 +4,7 @@
 //! 1 byte    layout, now 1
 //! 8 bytes   version, big-endian; compared as bytes, because a Lua number is exact only up to 2^53
 //! 1 byte    class: the state's number, or 6 for parked
-//! 1 byte    in which senses it is due, a bit each, in the order of `Due::ALL`
+//! 1 byte    in which senses it is due, a bit each, in the order of `Due::ALL`; and 0x20 if the provider has a reference for it
 //! …         `Record::encode`
 //! ```
 //!
@@ -18,6 +18,7 @@ use oncegate_store::Due;
 
 const LAYOUT: u8 = 1;
 const HEAD: usize = 11;
+const REFERENCED: u8 = 0x20;
 
 /// In which order a row is listed: its state, and parked apart from what is merely unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +59,11 @@ impl Class {
     }
 }
 
+/// What stands for a reference among others: its length goes before it, so that none is the beginning of another.
+pub(crate) fn reference(text: &str) -> Vec<u8> {
+    format!("{:08}{text}", text.len()).into_bytes()
+}
+
 /// The row of a record.
 pub(crate) fn encode(record: &Record) -> Vec<u8> {
     let body = record.encode();
@@ -74,6 +80,9 @@ fn head(record: &Record) -> [u8; HEAD] {
     head[9] = Class::of(record).0;
     let bits = Due::ALL.iter().enumerate().filter(|(_, what)| what.moment(record).is_some());
     head[10] = bits.fold(0, |bits, (place, _)| bits | 1 << place);
+    if record.provider_reference.is_some() {
+        head[10] |= REFERENCED;
+    }
     head
 }
 

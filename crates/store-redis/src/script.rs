@@ -10,6 +10,8 @@ use crate::link::Connection;
 pub(crate) static APPLY: LazyLock<Named> = LazyLock::new(|| Named::new(include_str!("scripts/apply.lua")));
 pub(crate) static DUE: LazyLock<Named> = LazyLock::new(|| Named::new(include_str!("scripts/due.lua")));
 pub(crate) static PAGE: LazyLock<Named> = LazyLock::new(|| Named::new(include_str!("scripts/page.lua")));
+pub(crate) static REFERENCED: LazyLock<Named> =
+    LazyLock::new(|| Named::new(include_str!("scripts/referenced.lua")));
 pub(crate) static COUNTS: LazyLock<Named> = LazyLock::new(|| Named::new(include_str!("scripts/counts.lua")));
 
 pub(crate) static STORY: LazyLock<Named> = LazyLock::new(|| Named::new(include_str!("scripts/story.lua")));

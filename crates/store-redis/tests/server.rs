@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use oncegate_conformance::samples::{FAR_AHEAD, LONG_AGO, id, moved_to, parked, reserved};
+use oncegate_conformance::samples::{FAR_AHEAD, LONG_AGO, entry, id, moved_to, parked, reserved};
+use oncegate_core::audit::Act;
 use oncegate_core::identity::Version;
 use oncegate_core::record::{Record, StateKind};
 use oncegate_store::signals::{Heard, Signal, Signals};
@@ -334,9 +335,13 @@ async fn foreign_keys_are_noticed_before_the_first_write() {
         ("{oncegate}:seq", "text"),
         ("{oncegate}:order:in_progress", "text"),
         ("{oncegate}:due:lapsed", "text"),
+        ("{oncegate}:trail:entries", "text"),
+        ("{oncegate}:trail:ages", "text"),
+        ("{oncegate}:references:of", "text"),
     ] {
         assert_eq!(server.command(&["SET", name, value]), "OK");
-        let error = store.apply(&[insert(&row)]).await.expect_err("a foreign key");
+        let write = insert(&row).telling(Some(entry(&row, LONG_AGO, Act::Began)));
+        let error = store.apply(&[write]).await.expect_err("a foreign key");
         assert_eq!(told(&error), (Kind::Misconfigured, Effect::None), "{error}");
         assert!(error.to_string().contains(name), "{error}");
         assert_eq!(server.command(&["DEL", name]), "1");
@@ -434,6 +439,49 @@ async fn a_row_is_listed_where_it_belongs_and_leaves_nothing_behind() {
     assert_eq!(read(&store, "a").await, None);
     // Two rows, one order, one due, the counter.
     assert_eq!(server.command(&["DBSIZE"]), "5");
+}
+
+/// A story that takes several calls; and what is dropped leaves nothing behind.
+#[tokio::test]
+async fn long_stories_come_whole_and_leave_nothing_behind() {
+    let server = Redis::start(DURABLE);
+    let store = open(&server).await;
+    let row = reserved("a", 1, LONG_AGO);
+    let at = |n: u64| LONG_AGO.plus(Duration::from_secs(n));
+    // The last to come is the oldest: a story is told in the order in which it came.
+    let entries: Vec<_> = (0..700).rev().map(|n| entry(&row, at(n), Act::NotKnown)).collect();
+    store.tell(&entries).await.expect("told");
+    assert_eq!(store.story(row.id, usize::MAX).await.expect("told"), entries);
+    assert_eq!(store.story(row.id, 600).await.expect("told"), entries[100..]);
+    assert_eq!(store.drop_entries(at(600), 550).await.expect("dropped"), 550);
+    assert_eq!(store.story(row.id, usize::MAX).await.expect("told"), entries[..150]);
+    assert_eq!(store.drop_entries(FAR_AHEAD, usize::MAX).await.expect("dropped"), 150);
+    assert_eq!(server.command(&["DBSIZE"]), "1", "the counter is left");
+}
+
+/// What a provider calls a record finds it, through every change, and is gone with it.
+#[tokio::test]
+async fn a_reference_goes_where_its_record_goes() {
+    let server = Redis::start(DURABLE);
+    let store = open(&server).await;
+    let mut row = reserved("a", 1, LONG_AGO);
+    assert_eq!(store.apply(&[insert(&row)]).await.expect("applied"), [Outcome::Applied]);
+    for reference in [Some("one"), Some("one"), Some("two"), None, Some("three")] {
+        let mut next = moved_to(&row, StateKind::Completed, LONG_AGO);
+        next.provider_reference = reference.map(Into::into);
+        let swap = Write::swap(row.version, Arc::new(next.clone()));
+        assert_eq!(store.apply(&[swap]).await.expect("applied"), [Outcome::Applied]);
+        row = next;
+        for asked in ["one", "two", "three"] {
+            let filter = Filter { reference: Some(asked.to_owned()), ..Filter::default() };
+            let found = store.browse(&filter, None, 9).await.expect("browsed").records;
+            assert_eq!(found.len(), usize::from(reference == Some(asked)), "{reference:?}, {asked}");
+        }
+        assert_eq!(server.command(&["EXISTS", "{oncegate}:references:ids"]) == "1", reference.is_some());
+    }
+    let remove = Write::remove(row.id, row.version, Duration::ZERO);
+    assert_eq!(store.apply(&[remove]).await.expect("applied"), [Outcome::Applied]);
+    assert_eq!(server.command(&["DBSIZE"]), "1", "the counter is left");
 }
 
 /// A page and a scan that take several calls.

@@ -176,12 +176,15 @@ fn is_removable(record: &Record, now: Timestamp) -> bool {
 }
 
 fn matches(filter: &Filter, record: &Record) -> bool {
-    let Filter { state, parked, scope, key, operation, created_from, created_before } = filter;
+    let Filter { state, parked, scope, key, operation, reference, created_from, created_before } = filter;
     state.is_none_or(|state| record.state.kind() == state)
         && parked.is_none_or(|parked| is_parked(record) == parked)
         && scope.as_ref().is_none_or(|scope| record.address.scope.as_str() == scope)
         && key.as_ref().is_none_or(|key| record.address.key.as_str() == key)
         && operation.as_ref().is_none_or(|operation| record.operation.as_str() == operation)
+        && reference
+            .as_deref()
+            .is_none_or(|reference| record.provider_reference.as_deref() == Some(reference))
         && created_from.is_none_or(|from| record.created_at >= from)
         && created_before.is_none_or(|before| record.created_at < before)
 }

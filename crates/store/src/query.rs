@@ -60,6 +60,8 @@ pub struct Filter {
     pub key: Option<String>,
     /// Of this operation.
     pub operation: Option<String>,
+    /// What the provider calls by this reference. Quick, however many rows there are: webhooks name records so.
+    pub reference: Option<String>,
     /// Whose life began at this moment or later.
     pub created_from: Option<Timestamp>,
     /// Whose life began before this moment.

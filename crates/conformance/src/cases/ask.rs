@@ -124,6 +124,7 @@ pub async fn parked_is_never_due<H: Harness>(harness: H) {
 
 pub async fn browsing_filters<H: Harness>(harness: H) {
     let store = harness.open().await;
+    let long = "\0\u{1F4B6}".repeat(2_000);
     let mut rows = Vec::new();
     for (n, state) in (0_u64..).zip(StateKind::ALL) {
         for tenant in ["one", "two"] {
@@ -133,6 +134,14 @@ pub async fn browsing_filters<H: Harness>(harness: H) {
                 row.operation =
                     oncegate_core::scope::Operation::new("POST /refunds").expect("a valid pattern");
             }
+            // Any text, of any length; and some records share one.
+            row.provider_reference = match n {
+                1 => Some(format!("ch_{tenant}").into()),
+                2 => Some("ch_both".into()),
+                3 => Some(long.as_str().into()),
+                4 => Some("".into()),
+                _ => None,
+            };
             rows.push(row);
         }
     }
@@ -154,6 +163,12 @@ pub async fn browsing_filters<H: Harness>(harness: H) {
         Filter { key: text("key-3"), ..Filter::default() },
         Filter { key: text("key-3"), scope: text("two"), ..Filter::default() },
         Filter { operation: text("POST /refunds"), ..Filter::default() },
+        Filter { reference: text("ch_one"), ..Filter::default() },
+        Filter { reference: text("ch_both"), ..Filter::default() },
+        Filter { reference: text("ch_both"), scope: text("two"), ..Filter::default() },
+        Filter { reference: text("ch_"), ..Filter::default() },
+        Filter { reference: text(&long), ..Filter::default() },
+        Filter { reference: text(""), ..Filter::default() },
         Filter { created_from: Some(second(2)), ..Filter::default() },
         Filter { created_before: Some(second(2)), ..Filter::default() },
         Filter {

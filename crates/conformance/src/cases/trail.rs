@@ -28,7 +28,7 @@ pub async fn an_entry_comes_with_its_write<H: Harness>(harness: H) {
     let began = bare(&first, second(1), Act::Began);
     let doubted = entry(&next, second(2), Act::Doubted);
     applied(&store, &[insert(&first).telling(Some(began.clone()))]).await;
-    assert_eq!(store.story(first.id, 10).await.expect("told"), [began.clone()]);
+    assert_eq!(store.story(first.id, 10).await.expect("told"), std::slice::from_ref(&began));
     // Refused, so nothing is told: neither of a second insert nor of a swap over another version.
     let late = entry(&first, second(3), Act::RanAgain);
     let refused = one(&store, insert(&first).telling(Some(late.clone()))).await;

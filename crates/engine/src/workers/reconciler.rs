@@ -113,14 +113,14 @@ fn verdict(row: &Record, found: Found, patience: Patience, asked: Now, now: Now)
     Verdict { life: row.life, source: SOURCE.into(), reference, finding }
 }
 
-/// Before the horizon nothing is proved, and the next question that could prove something is the one after it.
+/// Before the horizon nothing is proved, and what is late may still be found: it is asked again as usual, once right after the
+/// horizon, and not given up before.
 fn did_not_happen(row: &Record, retry: Retry, asked: Now, now: Now) -> Finding {
     let Some(grant) = row.grant else { return Finding::NotKnown(retry) };
     let otherwise = match row.terms.horizon {
         Some(horizon) => {
             let proves = grant.lease_until.plus(horizon).plus(2 * now.error).plus(AFTER_HORIZON);
-            // Waiting for the horizon is no failure of whoever is asked.
-            Retry { at: proves.max(retry.at), park_after: retry.park_after.saturating_add(1) }
+            if now.at < proves { Retry { at: retry.at.min(proves), park_after: u32::MAX } } else { retry }
         }
         None => retry,
     };

@@ -33,6 +33,7 @@ pub(super) struct Asked {
     scope: Option<String>,
     key: Option<String>,
     operation: Option<String>,
+    reference: Option<String>,
     created_from: Option<String>,
     created_before: Option<String>,
     limit: Option<usize>,
@@ -46,7 +47,7 @@ pub(super) async fn list(
     asked: Result<Query<Asked>, QueryRejection>,
 ) -> Result<Response, Response> {
     let Query(asked) = asked.map_err(|error| {
-        let expected = "expected any of state, parked, scope, key, operation, created_from, created_before, limit, after, body";
+        let expected = "expected any of state, parked, scope, key, operation, reference, created_from, created_before, limit, after, body";
         bad(&format!("{}; {expected}.", error.body_text()))
     })?;
     let filter = filter(&asked).map_err(|words| bad(&words))?;
@@ -117,6 +118,7 @@ fn filter(asked: &Asked) -> Result<Filter, String> {
         scope: asked.scope.clone(),
         key: asked.key.clone(),
         operation: asked.operation.clone(),
+        reference: asked.reference.clone(),
         created_from: asked.created_from.as_deref().map(moment).transpose()?,
         created_before: asked.created_before.as_deref().map(moment).transpose()?,
     })

@@ -101,8 +101,7 @@ async fn find(engine: &Engine<AnyStore>, name: RecordName) -> Result<Option<Reco
         RecordName::Id(id) => Ok(Some(id)),
         RecordName::Address(address) => Ok(Some(RecordId::of(&address))),
         RecordName::Reference(reference) => {
-            // TODO reference
-            let filter = Filter { key: Some(reference.into()), ..Filter::default() };
+            let filter = Filter { reference: Some(reference.into()), ..Filter::default() };
             let page = engine.store().browse(&filter, None, 1).await?;
             Ok(page.records.first().map(|row| row.id))
         }

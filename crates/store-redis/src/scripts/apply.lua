@@ -1,16 +1,17 @@
 -- Applies a batch of conditional writes, each on its own, in order, and keeps what is told of those that are applied.
 --
 -- KEYS  1 the counter; 2..8 the orders of the classes; 9..13 the due kinds; 14..16 the audit trail: entries, stories, ages;
---       17.. the rows, one a write
--- ARGV  nine a write: verb (i, s, r), id, version expected, row (of a removal: grace in µs), moments of the five kinds;
+--       17, 18 the providers' references: each with its ids, and by id; 19.. the rows, one a write
+-- ARGV  ten a write: verb (i, s, r), id, version expected, row (of a removal: grace in µs), moments of the five kinds, reference;
 --       then five an entry: number of its write (0: told in any case), id in 16 bytes, the rest of its name, moment, bytes
 --
 -- Returns one reply a write: 1 applied; nil refused, no row; bytes refused, the row; 0 refused, what is there is no row.
 --
 -- A script is not rolled back. So all that can be wrong is looked for before the first change, and each change says whether
 -- it was the first: UNWRITTEN, nothing was changed; PARTIAL, something was.
-local ORDERS, KINDS, ENTRIES, STORIES, AGES, ROWS = 2, 9, 14, 15, 16, 17
-local STRIDE, TOLD = 9, 5
+local ORDERS, KINDS, ENTRIES, STORIES, AGES, REFERENCES, REFERENCE_OF, ROWS = 2, 9, 14, 15, 16, 17, 18, 19
+local STRIDE, TOLD = 10, 5
+local REFERENCED = 32
 local LAYOUT, HEAD, CLASSES = 1, 11, 7
 local SETTLED = { [2] = true, [3] = true, [5] = true }
 local EXPIRED = KINDS + 4
@@ -69,6 +70,8 @@ local function check_all()
   end
   check(tonumber(redis.call('GET', KEYS[1]) or 0), KEYS[1] .. ' is not a number')
   for key = ORDERS, ENTRIES - 1 do check_type(key, 'zset') end
+  check_type(REFERENCES, 'zset')
+  check_type(REFERENCE_OF, 'hash')
   check_entries()
 end
 
@@ -79,6 +82,20 @@ local function head_of(key)
   if head == '' and redis.call('EXISTS', key) == 0 then return nil end
   if #head < HEAD or string.byte(head, 1) ~= LAYOUT or string.byte(head, 10) >= CLASSES then return false end
   return { version = string.sub(head, 2, 9), class = string.byte(head, 10), kinds = string.byte(head, 11) }
+end
+
+-- Of most records there is none, before and after.
+local function refer(id, old, reference)
+  if old and bit.band(old.kinds, REFERENCED) ~= 0 then
+    local former = redis.call('HGET', KEYS[REFERENCE_OF], id)
+    if former == reference then return end
+    if former then change('ZREM', KEYS[REFERENCES], former .. id) end
+    change('HDEL', KEYS[REFERENCE_OF], id)
+  end
+  if reference ~= '' then
+    change('ZADD', KEYS[REFERENCES], 0, reference .. id)
+    change('HSET', KEYS[REFERENCE_OF], id, reference)
+  end
 end
 
 local function put(at, key, old)
@@ -99,6 +116,7 @@ local function put(at, key, old)
       change('ZREM', KEYS[KINDS + kind], id)
     end
   end
+  refer(id, old, ARGV[at + 9])
 end
 
 local time
@@ -120,6 +138,7 @@ local function remove(at, key, old)
   for kind = 0, 4 do
     if bit.band(old.kinds, bit.lshift(1, kind)) ~= 0 then change('ZREM', KEYS[KINDS + kind], id) end
   end
+  refer(id, old, '')
 end
 
 local function write(at, key)

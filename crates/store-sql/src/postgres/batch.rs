@@ -114,6 +114,7 @@ pub(super) struct Rows<'w> {
     key: Vec<&'w str>,
     operation: Vec<&'w str>,
     rest: Vec<Vec<u8>>,
+    reference: Vec<Option<&'w [u8]>>,
     answer: Vec<Option<Vec<u8>>>,
     /// What those of the writes tell that tell something.
     pub(super) entries: Entries<'w>,
@@ -137,6 +138,7 @@ impl<'w> Rows<'w> {
         self.key.push(record.address.key.as_str());
         self.operation.push(record.operation.as_str());
         self.rest.push(record.encode_row());
+        self.reference.push(record.provider_reference.as_deref().map(str::as_bytes));
         self.answer.push(record.encode_answer());
         &mut self.entries
     }
@@ -147,6 +149,7 @@ impl<'w> Rows<'w> {
         self.state.iter().all(|state| *state == in_progress)
             && self.expires_at.iter().all(Option::is_none)
             && !self.resumable.contains(&true)
+            && self.reference.iter().all(Option::is_none)
     }
 
     /// When to look at the first of them.
@@ -175,7 +178,7 @@ impl<'w> Rows<'w> {
     }
 
     /// What the insert binds, before [`Rows::first_due_at`].
-    pub(super) fn inserted(&self) -> [&(dyn ToSql + Sync); 14] {
+    pub(super) fn inserted(&self) -> [&(dyn ToSql + Sync); 15] {
         [
             &self.place,
             &self.id,
@@ -190,12 +193,13 @@ impl<'w> Rows<'w> {
             &self.key,
             &self.operation,
             &self.rest,
+            &self.reference,
             &self.answer,
         ]
     }
 
     /// What the usual settle binds.
-    pub(super) fn settled(&self) -> [&(dyn ToSql + Sync); 8] {
+    pub(super) fn settled(&self) -> [&(dyn ToSql + Sync); 9] {
         [
             &self.id,
             &self.expect,
@@ -204,12 +208,13 @@ impl<'w> Rows<'w> {
             &self.created_at,
             &self.operation,
             &self.rest,
+            &self.reference,
             &self.answer,
         ]
     }
 
     /// What a swap binds.
-    pub(super) fn moved(&self) -> [&(dyn ToSql + Sync); 11] {
+    pub(super) fn moved(&self) -> [&(dyn ToSql + Sync); 12] {
         [
             &self.id,
             &self.expect,
@@ -222,15 +227,31 @@ impl<'w> Rows<'w> {
             &self.resumable,
             &self.operation,
             &self.rest,
+            &self.reference,
         ]
     }
 
     /// The same with answers.
-    pub(super) fn settled_over(&self) -> [&(dyn ToSql + Sync); 12] {
-        let [id, expect, version, state, due, attention, expires, created, resumable, operation, rest] =
-            self.moved();
+    pub(super) fn settled_over(&self) -> [&(dyn ToSql + Sync); 13] {
+        let [
+            id,
+            expect,
+            version,
+            state,
+            due,
+            attention,
+            expires,
+            created,
+            resumable,
+            operation,
+            rest,
+            reference,
+        ] = self.moved();
         let answer = &self.answer;
-        [id, expect, version, state, due, attention, expires, created, resumable, operation, rest, answer]
+        [
+            id, expect, version, state, due, attention, expires, created, resumable, operation, rest,
+            reference, answer,
+        ]
     }
 }
 
@@ -266,7 +287,9 @@ impl<'w> Entries<'w> {
         let mut sorted: Vec<_> = entries.iter().collect();
         sorted.sort_by_key(|entry| entry.id);
         let mut columns = Self::default();
-        sorted.into_iter().for_each(|entry| columns.add(entry));
+        for entry in sorted {
+            columns.add(entry);
+        }
         columns
     }
 

@@ -21,7 +21,7 @@ pub(super) async fn page(
     after: Option<&Cursor>,
     limit: usize,
 ) -> Result<Page, Failure> {
-    let Some(conditions) = conditions(filter, after)? else {
+    let Some(conditions) = conditions(statements, filter, after)? else {
         return Ok(Page { records: Vec::new(), unreadable: 0, next: None });
     };
     // One row more than asked for says whether there is a next page.
@@ -45,28 +45,32 @@ pub(super) async fn page(
 }
 
 /// `None`: no record can be meant.
-fn conditions(filter: &Filter, after: Option<&Cursor>) -> Result<Option<Conditions>, Failure> {
-    let Filter { state, parked, scope, key, operation, created_from, created_before } = filter;
+fn conditions(
+    statements: &Statements,
+    filter: &Filter,
+    after: Option<&Cursor>,
+) -> Result<Option<Conditions>, Failure> {
+    let Filter { state, parked, scope, key, operation, reference, created_from, created_before } = filter;
     let mut conditions = Conditions::default();
     if let Some(cursor) = after {
         let seq = cursor.as_str().parse::<i64>();
         let seq = seq.map_err(|error| Failure::Words(format!("not a cursor of this store: {error}")))?;
-        conditions.add("r.seq <", Box::new(seq), Type::INT8);
+        conditions.add("r.seq < ?", Box::new(seq), Type::INT8);
     }
     if let Some(state) = state {
-        conditions.add("r.state =", Box::new(state_column(*state)), Type::INT2);
+        conditions.add("r.state = ?", Box::new(state_column(*state)), Type::INT2);
     }
     if let Some(parked) = parked {
         // A parked doubt is the one that is never due.
-        conditions.add("(r.state = 4 AND r.due_at IS NULL) =", Box::new(*parked), Type::BOOL);
+        conditions.add("(r.state = 4 AND r.due_at IS NULL) = ?", Box::new(*parked), Type::BOOL);
     }
     // Scope and key are the id, and the id has an index.
     if let (Some(scope), Some(key)) = (scope, key) {
         let (Ok(scope), Ok(key)) = (Scope::from_stored(scope), Key::from_text(key)) else { return Ok(None) };
         let id = RecordId::of(&Address { scope, key });
-        conditions.add("r.id =", Box::new(id.as_bytes().to_vec()), Type::BYTEA);
+        conditions.add("r.id = ?", Box::new(id.as_bytes().to_vec()), Type::BYTEA);
     }
-    for (condition, text) in [("r.scope =", scope), ("r.key =", key), ("r.operation =", operation)] {
+    for (condition, text) in [("r.scope = ?", scope), ("r.key = ?", key), ("r.operation = ?", operation)] {
         if let Some(text) = text {
             if text.contains('\0') {
                 return Ok(None);
@@ -74,32 +78,34 @@ fn conditions(filter: &Filter, after: Option<&Cursor>) -> Result<Option<Conditio
             conditions.add(condition, Box::new(text.clone()), Type::TEXT);
         }
     }
+    if let Some(reference) = reference {
+        conditions.add(&statements.by_reference, Box::new(reference.clone().into_bytes()), Type::BYTEA);
+    }
     let moment = |at: &Timestamp| Box::new(at.as_micros());
     if let Some(from) = created_from {
-        conditions.add("r.created_at >=", moment(from), Type::INT8);
+        conditions.add("r.created_at >= ?", moment(from), Type::INT8);
     }
     if let Some(before) = created_before {
-        conditions.add("r.created_at <", moment(before), Type::INT8);
+        conditions.add("r.created_at < ?", moment(before), Type::INT8);
     }
     Ok(Some(conditions))
 }
 
 #[derive(Default)]
 struct Conditions {
-    texts: Vec<&'static str>,
+    texts: Vec<String>,
     values: Vec<(Box<dyn ToSql + Sync + Send>, Type)>,
 }
 
 impl Conditions {
-    fn add(&mut self, text: &'static str, value: Box<dyn ToSql + Sync + Send>, of: Type) {
-        self.texts.push(text);
+    /// `?` is the value.
+    fn add(&mut self, text: &str, value: Box<dyn ToSql + Sync + Send>, of: Type) {
         self.values.push((value, of));
+        self.texts.push(text.replace('?', &format!("${}", self.values.len())));
     }
 
     fn text(&self) -> String {
-        let texts: Vec<_> =
-            self.texts.iter().zip(1..).map(|(text, place)| format!("{text} ${place}")).collect();
-        if texts.is_empty() { String::new() } else { format!(" WHERE {}", texts.join(" AND ")) }
+        if self.texts.is_empty() { String::new() } else { format!(" WHERE {}", self.texts.join(" AND ")) }
     }
 
     fn bound(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {

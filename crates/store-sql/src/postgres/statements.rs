@@ -53,6 +53,9 @@ pub(super) struct Statements {
     pub(super) remove_told: Query,
     /// `SELECT` of whole records, up to its conditions.
     pub(super) select: String,
+    /// The condition that a record has the reference `?`: looked for by itself first, because a plan that walks from the newest on until
+    /// it has a page full looks tempting, and walks over all of them.
+    pub(super) by_reference: String,
 }
 
 /// For writes: an index is always used, and a batch is always hashed to its rows; a commit is never less than durable, whatever the
@@ -87,7 +90,7 @@ pub(super) const BATCH_MAX: usize = 1 << 16;
 pub(super) const NOTES_AT_ONCE: i64 = 128;
 
 /// What an insert binds, in order, after the place.
-const INSERTED: &str = "id, version, state, due_at, attention_at, expires_at, created_at, resumable, scope, key, operation, rest";
+const INSERTED: &str = "id, version, state, due_at, attention_at, expires_at, created_at, resumable, scope, key, operation, rest, reference";
 
 impl Statements {
     #[expect(clippy::too_many_lines, reason = "a list of statements, one after the other")]
@@ -120,12 +123,12 @@ impl Statements {
             format!(
                 "swapped AS (UPDATE {record} r SET version = new.version, state = new.state, due_at = new.due_at, \
                  attention_at = new.attention_at, expires_at = new.expires_at, created_at = new.created_at, \
-                 resumable = new.resumable, operation = new.operation, rest = new.rest \
+                 resumable = new.resumable, operation = new.operation, rest = new.rest, reference = new.reference \
                  FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::smallint[], $5::bigint[], $6::bigint[], \
-                 $7::bigint[], $8::bigint[], $9::boolean[], $10::text[], $11::bytea[]{types}) \
+                 $7::bigint[], $8::bigint[], $9::boolean[], $10::text[], $11::bytea[], $12::bytea[]{types}) \
                  AS new (id, expect, version, state, due_at, attention_at, expires_at, created_at, resumable, operation, \
-                 rest{names}) WHERE {found} RETURNING r.id, r.seq, r.state, r.due_at{returned})",
-                types = if answers { ", $12::bytea[]" } else { "" },
+                 rest, reference{names}) WHERE {found} RETURNING r.id, r.seq, r.state, r.due_at{returned})",
+                types = if answers { ", $13::bytea[]" } else { "" },
                 names = if answers { ", answer" } else { "" },
                 returned = if answers { ", new.answer" } else { "" },
             )
@@ -144,12 +147,12 @@ impl Statements {
                 "WITH {batch}, inserted AS (INSERT INTO {record} (seq, {INSERTED}) \
                  SELECT (SELECT first FROM batch) + place, {INSERTED} FROM unnest($1::integer[], $2::bytea[], \
                  $3::bigint[], $4::smallint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::boolean[], \
-                 $10::text[], $11::text[], $12::text[], $13::bytea[]) AS new (place, {INSERTED}) \
+                 $10::text[], $11::text[], $12::text[], $13::bytea[], $14::bytea[]) AS new (place, {INSERTED}) \
                  ON CONFLICT (id) DO NOTHING RETURNING id, seq), {}, \
                  kept AS (INSERT INTO {answer} (seq, bytes) SELECT inserted.seq, new.answer FROM inserted \
-                 JOIN unnest($2::bytea[], $14::bytea[]) AS new (id, answer) ON new.id = inserted.id \
+                 JOIN unnest($2::bytea[], $15::bytea[]) AS new (id, answer) ON new.id = inserted.id \
                  WHERE new.answer IS NOT NULL){entered} {}",
-                noted("$15::bigint"),
+                noted("$16::bigint"),
                 told("inserted")
             )
         };
@@ -197,24 +200,24 @@ impl Statements {
                 ),
             ),
             insert: query(1, insert("")),
-            insert_told: query(14, insert(&entered("inserted", 16))),
+            insert_told: query(14, insert(&entered("inserted", 17))),
             settle: query(
                 2,
                 format!(
                     "WITH swapped AS (UPDATE {record} r SET version = new.version, state = 2, due_at = new.due_at, \
                      attention_at = NULL, expires_at = new.due_at, created_at = new.created_at, operation = new.operation, \
-                     rest = new.rest FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], \
-                     $6::text[], $7::bytea[], $8::bytea[]) \
-                     AS new (id, expect, version, due_at, created_at, operation, rest, answer) \
+                     rest = new.rest, reference = new.reference FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], \
+                     $4::bigint[], $5::bigint[], $6::text[], $7::bytea[], $8::bytea[], $9::bytea[]) \
+                     AS new (id, expect, version, due_at, created_at, operation, rest, reference, answer) \
                      WHERE {found} RETURNING r.id, r.seq, new.answer), \
                      kept AS (INSERT INTO {answer} (seq, bytes) SELECT seq, answer FROM swapped) {}",
                     told("swapped")
                 ),
             ),
             settle_over: query(12, settle_over("")),
-            settle_told: query(15, settle_over(&entered("swapped", 13))),
+            settle_told: query(15, settle_over(&entered("swapped", 14))),
             move_on: query(3, move_on("")),
-            move_on_told: query(16, move_on(&entered("swapped", 12))),
+            move_on_told: query(16, move_on(&entered("swapped", 13))),
             remove: query(4, remove("")),
             remove_told: query(17, remove(&entered("removed", 4))),
             read: query(5, format!("{select} WHERE r.id = ANY($1::bytea[])")),
@@ -249,6 +252,7 @@ impl Statements {
                 ),
             ),
             trail: Trail::new(schema, 18),
+            by_reference: format!("r.seq = ANY(ARRAY(SELECT seq FROM {record} WHERE reference = ?))"),
             select,
         }
     }

@@ -20,7 +20,7 @@ pub(super) fn page(
     after: Option<&Cursor>,
     limit: usize,
 ) -> Result<Page, Failure> {
-    let Filter { state, parked, scope, key, operation, created_from, created_before } = filter;
+    let Filter { state, parked, scope, key, operation, reference, created_from, created_before } = filter;
     let mut conditions = Conditions::default();
     if let Some(cursor) = after {
         let seq: i64 =
@@ -44,7 +44,12 @@ pub(super) fn page(
             _ => return Ok(Page { records: Vec::new(), unreadable: 0, next: None }),
         }
     }
-    for (condition, text) in [("scope = ?", scope), ("key = ?", key), ("operation = ?", operation)] {
+    for (condition, text) in [
+        ("scope = ?", scope),
+        ("key = ?", key),
+        ("operation = ?", operation),
+        ("provider_reference = ?", reference),
+    ] {
         if let Some(text) = text {
             conditions.add(condition, Value::Text(text.clone()));
         }

@@ -68,8 +68,16 @@ fn every_statement_goes_through_an_index_whatever_the_table_holds() {
         assert!(plan(&connection, browse::COUNT_STATES).contains("USING COVERING INDEX record_by_due"));
         let parked = "SEARCH record USING COVERING INDEX record_by_due (state=? AND due_at=?)";
         assert_eq!(plan(&connection, browse::COUNT_PARKED), parked);
-        let story = "SEARCH entry USING INDEX entry_by_record (id=?)";
-        assert_eq!(plan(&connection, trail::STORY), story);
+        let by_reference =
+            format!("{} WHERE provider_reference = ? ORDER BY record.seq DESC LIMIT 11", *statements::SELECT);
+        let by_reference = plan(&connection, &by_reference);
+        assert!(
+            by_reference.contains("USING INDEX record_by_reference (provider_reference=?)"),
+            "{by_reference}"
+        );
+        assert!(!by_reference.contains("B-TREE"), "{by_reference}");
+        let by_record = "SEARCH entry USING INDEX entry_by_record (id=?)";
+        assert_eq!(plan(&connection, trail::STORY), by_record);
         let oldest = plan(&connection, trail::DROP_ENTRIES);
         assert!(oldest.contains("SEARCH entry USING COVERING INDEX entry_by_age (at<?)"), "{oldest}");
         assert!(oldest.contains("SEARCH entry USING INTEGER PRIMARY KEY (rowid=?)"), "{oldest}");
@@ -135,7 +143,11 @@ fn a_file_of_an_older_schema_keeps_its_rows_and_gets_a_trail() {
     let row = reserved("a", 1, LONG_AGO);
     block_on(place.open().apply(&[insert(&row)])).unwrap();
     let older = Connection::open(place.file()).unwrap();
-    older.execute_batch("DROP TABLE entry; DROP TABLE apart; PRAGMA user_version = 1").unwrap();
+    older
+        .execute_batch(
+            "DROP TABLE entry; DROP TABLE apart; DROP INDEX record_by_reference; PRAGMA user_version = 1",
+        )
+        .unwrap();
     drop(older);
 
     let looker = SqliteOptions::new(place.file()).existing().open().unwrap_err();

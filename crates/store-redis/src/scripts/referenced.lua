@@ -1,0 +1,25 @@
+-- Rows that a provider has one reference for, newest first: few. KEYS the references' ids, then the classes' orders; ARGV before, count,
+-- bytes at which to stop, what row keys begin with, reference. Returns seq, id, row, … as page.lua.
+local members = redis.call('ZRANGEBYLEX', KEYS[1], '[' .. ARGV[5], '(' .. ARGV[5] .. '\255')
+local exclusive = string.sub(ARGV[1], 1, 1) == '('
+local before = tonumber(exclusive and string.sub(ARGV[1], 2) or math.huge)
+local found = {}
+for _, member in ipairs(members) do
+  local id = string.sub(member, #ARGV[5] + 1)
+  for key = 2, #KEYS do
+    local seq = tonumber(redis.call('ZSCORE', KEYS[key], id) or nil)
+    if seq and seq < before then found[#found + 1] = { id = id, seq = seq } end
+  end
+end
+table.sort(found, function(a, b) return a.seq > b.seq end)
+local page, bytes = {}, 0
+for place = 1, math.min(#found, tonumber(ARGV[2])) do
+  local row = redis.pcall('GET', ARGV[4] .. found[place].id)
+  if type(row) ~= 'string' then row = '' end
+  page[#page + 1] = found[place].seq
+  page[#page + 1] = found[place].id
+  page[#page + 1] = row
+  bytes = bytes + #row
+  if bytes >= tonumber(ARGV[3]) then break end
+end
+return page
