@@ -7,8 +7,8 @@ use oncegate_store::faulty::Fault;
 
 use crate::watched::{Counting, Watched};
 use crate::world::{
-    HOUR, Hand, complete, did_not_happen, done, held, id, ietf, impatient, request, route, shaky, shaky_on,
-    start, sweep,
+    HOUR, Hand, complete, completed, did_not_happen, done, held, id, ietf, impatient, request, route, shaky,
+    shaky_on, start, sweep,
 };
 
 /// Nobody listens at the only target.
@@ -106,4 +106,23 @@ async fn counters_without_labels_begin_at_zero() {
         let line = format!("api_idempotency_{name}_count 0");
         assert!(text.lines().any(|told| told == line), "{line} is not in:\n{text}");
     }
+}
+
+/// Past its last bound a quantile stays there, so a deadline of a quarter of an hour needs bounds beyond five minutes.
+#[tokio::test(flavor = "multi_thread")]
+async fn execution_times_have_buckets_that_reach_past_a_deadline() {
+    let counting = Counting::start().await;
+    let engine = start(shaky(), Options::default()).await;
+    let route = ietf();
+    completed(&engine, &route, "k", "paid").await;
+    let text = counting.handle().render();
+    let series = "api_idempotency_execute_duration_seconds_bucket{profile=\"ietf\",route=\"POST /payments\"";
+    let deadline = route.policy().attempt_deadline.as_secs();
+    for bound in [deadline / 3, deadline, 4 * deadline] {
+        let line = format!("{series},le=\"{bound}\"}} 1");
+        assert!(text.lines().any(|told| told == line), "{line} is not in:\n{text}");
+    }
+    let line =
+        format!("oncegate_attempt_deadline_seconds{{profile=\"ietf\",route=\"POST /payments\"}} {deadline}");
+    assert!(text.lines().any(|told| told == line), "{line} is not in:\n{text}");
 }

@@ -17,7 +17,7 @@ pub(crate) const LOOKBACK: Duration = hurried(Duration::from_mins(5));
 
 /// How long this is, here.
 pub(crate) const fn hurried(duration: Duration) -> Duration {
-    Duration::from_millis(duration.as_millis() as u64 / FACTOR as u64)
+    duration.checked_div(FACTOR).unwrap()
 }
 
 /// The shipped rules' file.

@@ -4,7 +4,7 @@
 //! A rule waits for minutes; here every duration in the file is shortened by one factor (`hurried.rs`), and nothing else is changed.
 //! What happens at the true durations, at the edges of a rule, is in `edges.yml`, run by `promtool`.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod by_gateway;
 mod by_requests;
