@@ -85,7 +85,7 @@ pub(crate) async fn on_one(
 ) -> Result<ExitCode, Trouble> {
     let id = id(&seen.id)?;
     let mut wish = acting.wish(verb, seen.version.as_deref(), more)?;
-    let source = acting.source.open().await?.to_act().await?;
+    let source = acting.source.open().await?.into_acting().await?;
     if seen.version.is_none() {
         let record = source.whole(id, Bodies::Counted).await?;
         let version = record["version"].as_str().ok_or_else(|| gone(id))?;

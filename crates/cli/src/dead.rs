@@ -214,7 +214,7 @@ async fn retry(args: &Retry) -> Result<ExitCode, Trouble> {
 
 async fn retry_all(args: &Retry) -> Result<ExitCode, Trouble> {
     let mut wish = args.acting.wish(Verb::Retry, None, act::nothing_more())?;
-    let source = args.acting.source.open().await?.to_act().await?;
+    let source = args.acting.source.open().await?.into_acting().await?;
     let records = all(&source, &args.which).await?;
     if records.is_empty() {
         say(format_args!("no dead letters"));

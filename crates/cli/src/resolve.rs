@@ -14,6 +14,7 @@ use crate::source::Trouble;
 
 /// Say what happened to a record whose outcome no machine could find out.
 #[derive(clap::Args)]
+#[expect(clippy::doc_link_with_quotes, reason = "this text is shown in a terminal")]
 #[command(group = clap::ArgGroup::new("outcome").required(true))]
 pub(crate) struct Args {
     #[command(flatten)]

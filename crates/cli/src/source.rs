@@ -236,7 +236,7 @@ impl Source {
     }
 
     /// Becomes one that can be acted through: over a store, a node of its own, which tells the others.
-    pub(crate) async fn to_act(self) -> Result<Self, Trouble> {
+    pub(crate) async fn into_acting(self) -> Result<Self, Trouble> {
         let Self::Store(store) = self else { return Ok(self) };
         let options = Options::default();
         let options = Options { node: format!("{} (command line)", options.node).into(), ..options };

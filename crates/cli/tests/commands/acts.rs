@@ -101,11 +101,8 @@ fn through_a_gateway_it_is_the_same() {
             let by_gateway = desks[1].run(&format!("{line} --admin http://{}", gateway.admin));
             let by_store = desks[0].ask(&line);
             // A store that carries no signals has one thing more to say.
-            let by_store: String = by_store
-                .lines()
-                .filter(|line| !line.starts_with("note: "))
-                .map(|line| format!("{line}\n"))
-                .collect();
+            let by_store: Vec<_> = by_store.lines().filter(|line| !line.starts_with("note: ")).collect();
+            let by_store = by_store.join("\n") + "\n";
             assert_eq!(steady(&by_gateway), steady(&by_store), "{line}");
         }
     }
@@ -170,9 +167,9 @@ fn of_two_operators_one_wins() {
         let told = seen(&lost);
         assert!(told.contains("the record has changed") && told.contains(expected), "{told}");
         assert_eq!(state(&desk), expected);
-        let story = desk.ask("keys show order-1");
-        assert_eq!(story.matches("; reason: ").count(), 1, "{story}");
-        assert!(story.contains(&format!("operator {won}: ")), "{story}");
+        let shown = desk.ask("keys show order-1");
+        assert_eq!(shown.matches("; reason: ").count(), 1, "{shown}");
+        assert!(shown.contains(&format!("operator {won}: ")), "{shown}");
     }
 }
 

@@ -17,7 +17,7 @@ const WHY: &str = "--operator ada --reason 'the provider is back'";
 /// Parked so long ago, counted from now.
 fn parked(key: &str, age: Duration) -> Record {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    let since = Timestamp::from_micros(i64::try_from((now - age).as_micros()).unwrap());
+    let since = Timestamp::from_micros(i64::try_from(now.saturating_sub(age).as_micros()).unwrap());
     let record = records::parked(key);
     let State::Unknown(doubt) = record.state else { panic!("not in doubt") };
     Record { state: State::Unknown(oncegate_core::record::Doubt { since, ..doubt }), ..record }
@@ -128,7 +128,7 @@ fn bad_input() {
         ("retry_one_of_a_scope", format!("dead retry {id} --scope acme --yes {WHY}")),
         ("retry_all_of_a_version", format!("dead retry --all --scope acme --version 17 {WHY}")),
         ("retry_no_reason", format!("dead retry {id} --yes")),
-        ("retry_empty_reason", format!("dead retry --all --scope acme --yes --operator ada --reason ''")),
+        ("retry_empty_reason", "dead retry --all --scope acme --yes --operator ada --reason ''".to_owned()),
         ("retry_completed", format!("dead retry {} --yes {WHY}", records::paid("acme", "order-5").id)),
     ] {
         assert_snapshot!(name, steady(&desk.ask(&line)));

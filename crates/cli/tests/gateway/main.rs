@@ -18,6 +18,7 @@ mod world;
 mod crash;
 mod languages;
 mod memory;
+mod operators;
 mod reload;
 mod shutdown;
 mod starting;

@@ -35,6 +35,18 @@ impl Place {
         }
     }
 
+    /// With keys of the shared Redis, which no other test has.
+    pub(crate) fn redis() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let prefix = folder.path().file_name().unwrap().to_string_lossy().replace('.', "");
+        Self { store: format!("{}?prefix={prefix}", shared::redis_url()), folder }
+    }
+
+    /// Where its records are.
+    pub(crate) fn store(&self) -> &str {
+        &self.store
+    }
+
     pub(crate) fn records(&self) -> PathBuf {
         self.folder.path().join("records.db")
     }

@@ -13,7 +13,7 @@ use oncegate_store::Store as _;
 use serde_json::{Value, json};
 
 use super::Admin;
-use super::api::{bad, no_record, problem, record_id, within};
+use super::api::{bad, no_record, not_an_id, problem, within};
 use crate::operate::{self, Refused, Verb, WISH_BYTES_MAX, Wish};
 use crate::story::{STORY_MAX, story};
 
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// `GET /api/v1/records/{id}/story`
 pub(super) async fn told(State(admin): State<Admin>, Path(id): Path<String>) -> Result<Response, Response> {
-    let id = record_id(&id)?;
+    let id = id.parse().map_err(|_| not_an_id(&id))?;
     let store = admin.0.engine.store();
     let entries = within(store.story(id, STORY_MAX)).await?;
     if entries.is_empty() {
@@ -63,8 +63,10 @@ pub(super) async fn forget(
 }
 
 async fn act(admin: &Admin, id: &str, verb: Verb, request: Request) -> Result<Response, Response> {
-    is_meant(admin, request.headers())?;
-    let id = record_id(id)?;
+    if let Some(refused) = not_meant(admin, request.headers()) {
+        return Err(refused);
+    }
+    let id = id.parse().map_err(|_| not_an_id(id))?;
     let body = axum::body::to_bytes(request.into_body(), WISH_BYTES_MAX).await.map_err(|_| {
         let words =
             format!("It did not come whole, or is larger than {WISH_BYTES_MAX} bytes. Nothing was changed.");
@@ -107,19 +109,19 @@ fn conflict(title: &str, words: &str, record: &Value) -> Response {
     (status, [(header::CONTENT_TYPE, "application/problem+json")], body.to_string()).into_response()
 }
 
-/// Lets only those pass who mean it: a web page can make a browser post forms, but not JSON; and where there is no token, nothing
+/// Refuses those who may not mean it: a web page can make a browser post forms, but not JSON; and where there is no token, nothing
 /// that comes from a page of elsewhere or through a proxy.
-fn is_meant(admin: &Admin, headers: &HeaderMap) -> Result<(), Response> {
+fn not_meant(admin: &Admin, headers: &HeaderMap) -> Option<Response> {
     if !is_json(headers) {
         let words = "Send it as `content-type: application/json`. Nothing was changed.";
-        return Err(problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Not JSON", words));
+        return Some(problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Not JSON", words));
     }
     if admin.0.token.is_none() && is_from_elsewhere(headers) {
         let words = "Without an admin token only this machine may change records, and this came from a web page of elsewhere or \
                      through a proxy. Nothing was changed. Set `admin.token_file` or ONCEGATE_ADMIN_TOKEN.";
-        return Err(problem(StatusCode::FORBIDDEN, "Not from this machine", words));
+        return Some(problem(StatusCode::FORBIDDEN, "Not from this machine", words));
     }
-    Ok(())
+    None
 }
 
 fn is_json(headers: &HeaderMap) -> bool {

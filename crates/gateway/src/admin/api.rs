@@ -83,7 +83,7 @@ pub(super) async fn show(
 ) -> Result<Response, Response> {
     let Query(asked) =
         asked.map_err(|error| bad(&format!("{}; expected body=true or nothing.", error.body_text())))?;
-    let id = record_id(&id)?;
+    let id: RecordId = id.parse().map_err(|_| not_an_id(&id))?;
     let row = within(async {
         let rows = admin.0.engine.store().read(&[id]).await?;
         rows.into_iter().next().transpose().map(Option::flatten)
@@ -134,9 +134,8 @@ fn moment(text: &str) -> Result<Timestamp, String> {
         .ok_or_else(|| format!("{text:?} is not a moment; expected the like of 2026-11-16T09:30:00Z."))
 }
 
-pub(super) fn record_id(text: &str) -> Result<RecordId, Response> {
-    text.parse()
-        .map_err(|_| bad(&format!("{text:?} is not a record's id: those are op_ and 26 letters and digits.")))
+pub(super) fn not_an_id(text: &str) -> Response {
+    bad(&format!("{text:?} is not a record's id: those are op_ and 26 letters and digits."))
 }
 
 pub(super) fn no_record(id: RecordId) -> Response {

@@ -93,9 +93,9 @@ async fn what_happened_is_answered_with_what_the_operator_gave() {
         (&done["record"]["state"], &done["record"]["answer"]["status"]),
         (&json!("completed"), &json!(201))
     );
-    let replay = stage.send(&Call::pay("doubted")).await;
-    replay.expect_replay(201, "{\"id\":7}");
-    assert_eq!(replay.header("content-type"), Some("application/json"));
+    let again = stage.send(&Call::pay("doubted")).await;
+    again.expect_replay(201, "{\"id\":7}");
+    assert_eq!(again.header("content-type"), Some("application/json"));
     assert_eq!(stage.runs(), 1);
     let story = story(&stage, &record).await;
     assert_eq!(story.len(), 3, "{story:#?}");
@@ -164,14 +164,14 @@ async fn of_two_operators_one_wins_and_the_other_is_told() {
         let ada = act(&stage, &record, "resolve", happened());
         let bob = act(&stage, &record, "resolve", json!({ "outcome": "did_not_happen", "operator": "bob" }));
         let (ada, bob) = tokio::join!(ada, bob);
-        let (won, lost, state) =
+        let (won, lost, expected) =
             if ada.status == 200 { (ada, bob, "completed") } else { (bob, ada, "failed_retryable") };
         assert_eq!(won.status, 200, "{won:?}");
         let seen = record["version"].as_str().unwrap();
-        let problem = is_refused(&lost, 409, &["has changed", seen, state, "Look at it again"]);
+        let problem = is_refused(&lost, 409, &["has changed", seen, expected, "Look at it again"]);
         assert_eq!(problem["title"], "The record has changed");
-        assert_eq!(problem["record"]["state"], state);
-        assert_eq!(stage.state("doubted").await.as_deref(), Some(state));
+        assert_eq!(problem["record"]["state"], expected);
+        assert_eq!(stage.state("doubted").await.as_deref(), Some(expected));
         let verdicts = story(&stage, &record).await;
         let verdicts = verdicts.iter().filter(|entry| entry["reason"]["code"] == "operator");
         assert_eq!(verdicts.count(), 1, "one act, one entry");
