@@ -48,6 +48,9 @@ struct List {
     /// Of this route, such as 'POST /payments'
     #[arg(long)]
     operation: Option<String>,
+    /// Which the provider calls this, as a probe or a webhook has found it
+    #[arg(long)]
+    reference: Option<String>,
     /// So many
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=500))]
     limit: u16,
@@ -104,6 +107,7 @@ async fn list(args: &List) -> Result<ExitCode, Trouble> {
         scope: args.scope.clone(),
         key: args.key.clone(),
         operation: args.operation.clone(),
+        reference: args.reference.clone(),
         limit: usize::from(args.limit),
         after: args.after.clone(),
         ..Asked::default()

@@ -61,6 +61,7 @@ pub(crate) struct Asked {
     pub(crate) scope: Option<String>,
     pub(crate) key: Option<String>,
     pub(crate) operation: Option<String>,
+    pub(crate) reference: Option<String>,
     pub(crate) created_from: Option<Timestamp>,
     pub(crate) created_before: Option<Timestamp>,
     pub(crate) limit: usize,
@@ -159,6 +160,7 @@ impl Source {
             scope: asked.scope.clone(),
             key: asked.key.clone(),
             operation: asked.operation.clone(),
+            reference: asked.reference.clone(),
             created_from: asked.created_from,
             created_before: asked.created_before,
         };
@@ -369,6 +371,7 @@ fn query(asked: &Asked, bodies: Bodies) -> String {
         ("scope", asked.scope.as_deref()),
         ("key", asked.key.as_deref()),
         ("operation", asked.operation.as_deref()),
+        ("reference", asked.reference.as_deref()),
         ("created_from", created_from.as_deref()),
         ("created_before", created_before.as_deref()),
         ("after", asked.after.as_deref()),
