@@ -325,9 +325,13 @@ impl Out {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         match NamedTempFile::new_in(folder) {
             Ok(file) => Ok(Self::File(Box::new(BufWriter::new(file)))),
-            Err(error) => {
-                Err(Trouble::Wrong(format!("--output {} cannot be written: {error}", path.display())))
-            }
+            // The kind alone: the error itself names a file that nobody has asked for.
+            Err(error) => Err(Trouble::Wrong(format!(
+                "--output {} cannot be written, as nothing can in {}: {}",
+                path.display(),
+                folder.display(),
+                error.kind()
+            ))),
         }
     }
 
