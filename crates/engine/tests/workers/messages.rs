@@ -168,7 +168,7 @@ async fn a_kept_message_is_about_the_life_that_it_named() {
             let key = format!("k-{n}");
             let life = life(is_same, engine.now());
             let name = key.clone().into();
-            let message = Message { name, life, ..happened(id(&route, &key), 201) };
+            let message = Message { name, life: life.clone(), ..happened(id(&route, &key), 201) };
             assert_eq!(hear(&engine, &message).await, Heard::KeptApart);
             hand.turn(SECOND);
             doubted(&engine, &route, &key).await;
@@ -422,7 +422,7 @@ async fn a_message_about_another_life_settles_nothing_and_is_told() {
     for life in [Life::Named(first.life), Life::MadeAt(first.created_at)] {
         for says in [Says::Happened(with_status(201)), Says::Failed, Says::FailedForGood(second.fence)] {
             hand.turn(SECOND);
-            let message = Message { life, ..message(id, says) };
+            let message = Message { life: life.clone(), ..message(id, says) };
             assert_eq!(hear(&engine, &message).await, Heard::AnotherLife, "{message:?}");
             assert_eq!(row(&engine, id).await, second, "{message:?}");
             assert_eq!(story(&engine, id).await.pop().unwrap().notices, [Notice::AnotherLife]);

@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
@@ -59,7 +61,7 @@ pub(super) async fn answer(
             told(webhook, "not_understood", StatusCode::UNPROCESSABLE_ENTITY, &why.to_string())
         }
         Reading::Said(said) => match hear(engine, webhook, &head.headers, &body, said, keep_for).await {
-            Ok(heard) => told(webhook, word(heard), status(heard), words(heard)),
+            Ok(came) => told(webhook, word(came), status(came), words(came)),
             Err(error) => {
                 tracing::warn!(webhook = webhook.name, %error, "an event could not be recorded; its sender will send it again");
                 count(webhook, "store_error");
@@ -119,14 +121,8 @@ fn life(claim: Claim) -> Life {
 /// The same delivery has the same name: by what it is about, not by when it was sent.
 fn delivery(webhook: &Webhook, headers: &HeaderMap, body: &Bytes) -> String {
     let id = headers.get("webhook-id").and_then(|id| id.to_str().ok());
-    match id {
-        Some(id) => format!("{}/{id}", webhook.name),
-        None => {
-            let digest = Sha256::digest(body);
-            let hex: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-            format!("{}/{hex}", webhook.name)
-        }
-    }
+    let name = id.map_or_else(|| STANDARD_NO_PAD.encode(Sha256::digest(body)), str::to_owned);
+    format!("{}/{name}", webhook.name)
 }
 
 fn told(webhook: &Webhook, result: &'static str, status: StatusCode, words: &str) -> Answer {
