@@ -20,6 +20,8 @@ pub(super) struct Pay<'a> {
     pub(super) amount: u32,
     /// What the provider will do.
     pub(super) fault: Option<&'a str>,
+    /// The payment that is refunded; `None`: this is a payment.
+    pub(super) refund_of: Option<&'a str>,
 }
 
 impl<'a> Pay<'a> {
@@ -29,7 +31,11 @@ impl<'a> Pay<'a> {
     }
 
     pub(super) fn request(self) -> Result<Request<Bytes>, Error> {
-        let mut request = Request::post("/payments")
+        let path = match self.refund_of {
+            Some(payment) => format!("/payments/{payment}/refunds"),
+            None => "/payments".to_owned(),
+        };
+        let mut request = Request::post(path)
             .header("host", "localhost")
             .header("authorization", format!("Bearer {}", self.tenant))
             .header("content-type", "application/json")
@@ -37,7 +43,10 @@ impl<'a> Pay<'a> {
         if let Some(fault) = self.fault {
             request = request.header("x-fault", fault);
         }
-        let body = format!(r#"{{"amount": {}, "currency": "EUR"}}"#, self.amount);
+        let body = match self.refund_of {
+            Some(_) => format!(r#"{{"amount": {}}}"#, self.amount),
+            None => format!(r#"{{"amount": {}, "currency": "EUR"}}"#, self.amount),
+        };
         Ok(request.body(Bytes::from(body))?)
     }
 }

@@ -43,6 +43,10 @@ pub(super) mod told {
     pub(crate) const LISTEN: &str = "ONCEGATE_DEV_LISTEN";
     pub(crate) const FILE: &str = "ONCEGATE_DEV_FILE";
     pub(crate) const BEHIND: &str = "ONCEGATE_DEV_BEHIND";
+    /// Host, port and path that the provider tells.
+    pub(crate) const WEBHOOK: &str = "ONCEGATE_DEV_WEBHOOK";
+    /// What it signs with.
+    pub(crate) const SECRET: &str = "ONCEGATE_DEV_SECRET";
 }
 
 /// How late "slow" is.
@@ -76,7 +80,7 @@ async fn play(part: Part) -> Result<(), Error> {
                 ledger: file,
                 is_idempotent: true,
                 faults: provider::Faults::default(),
-                webhook: None,
+                webhook: webhook()?,
                 late: provider::Late::By(SLOW),
             };
             let serving = provider::start(options).await?;
@@ -98,8 +102,7 @@ async fn play(part: Part) -> Result<(), Error> {
         Part::Gateway => {
             let (listen, admin) = (listen, variable("ONCEGATE_DEV_ADMIN")?);
             let text = format!(
-                "[listen]\naddress = \"{listen}\"\n[admin]\naddress = \"{admin}\"\n[upstream]\nurl = \"http://{}\"\n\
-                 [defaults]\nprofile = \"payments\"\nlease = \"2s\"\nattempt_deadline = \"2m\"\n",
+                "[listen]\naddress = \"{listen}\"\n[admin]\naddress = \"{admin}\"\n[upstream]\nurl = \"http://{}\"\n{RULES}",
                 variable(told::BEHIND)?
             );
             let store = format!("sqlite://{}", file.display());
@@ -113,6 +116,59 @@ async fn play(part: Part) -> Result<(), Error> {
     }
     Ok(())
 }
+
+/// Where the provider tells of its charges, and what it signs with; nowhere until the gateway is there.
+fn webhook() -> Result<Option<(String, provider::Secret)>, Error> {
+    let Ok(address) = std::env::var(told::WEBHOOK) else { return Ok(None) };
+    Ok(Some((address, provider::Secret::parse(&variable(told::SECRET)?)?)))
+}
+
+/// Payments are asked about; refunds are not, so that the provider's webhook is all there is.
+const RULES: &str = r#"
+[defaults]
+profile = "payments"
+lease = "2s"
+attempt_deadline = "2m"
+forward_key = "derived"
+horizon = "10m"
+
+[workers]
+sweep_every = "500ms"
+reconcile_every = "200ms"
+
+[[route]]
+match = "POST /payments"
+[route.probe]
+url = "/payments?idempotency_key={forwarded_key}"
+timeout = "5s"
+backoff = "200ms"
+backoff_max = "1s"
+happened = [{ pointer = "/payments/0/status", one_of = ["succeeded", "declined"] }]
+did_not_happen = [
+  { pointer = "/payments", empty = true },
+  { pointer = "/payments/0/status", one_of = ["created", "unknown", "failed"] },
+]
+answers = [
+  { when = { pointer = "/payments/0/status", equals = "declined" }, status = 402, pointer = "/payments/0" },
+  { status = 201, headers = { location = "/payments/{pointer:/payments/0/id}" }, pointer = "/payments/0" },
+]
+reference = "/payments/0/charge"
+
+[[route]]
+match = "POST /payments/{id}/refunds"
+
+[[webhook]]
+name = "provider"
+scheme = "standard"
+secrets = ["env:ONCEGATE_DEV_SECRET"]
+record = { forwarded_key = "/data/merchant_key" }
+happened = [{ pointer = "/type", one_of = ["charge.succeeded", "charge.declined"] }]
+answers = [
+  { when = { pointer = "/type", equals = "charge.declined" }, status = 402, pointer = "/data" },
+  { status = 201, pointer = "/data" },
+]
+reference = "/data/id"
+"#;
 
 fn variable(name: &str) -> Result<String, Error> {
     std::env::var(name).map_err(|_| format!("{name} is not set: this is a part of `oncegate dev`").into())

@@ -4,6 +4,8 @@ use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use example_payments::post;
 use hyper::Request;
 use hyper::body::Bytes;
@@ -21,6 +23,8 @@ pub(super) struct Stage {
     provider: Actor,
     api: Actor,
     gateway: Actor,
+    /// What the provider signs its webhooks with.
+    secret: String,
     clients: Runtime,
     /// Ends the show early, and leaves nothing behind.
     interrupted: JoinHandle<()>,
@@ -58,14 +62,27 @@ impl Stage {
         let api = [(told::LISTEN, ANYWHERE), (told::FILE, &file("payments.db")), (told::BEHIND, &behind)];
         let api = Actor::start(Part::Api, &api)?;
         let behind = api.address.to_string();
+        let secret = secret()?;
         let gateway = [
             (told::LISTEN, ANYWHERE),
             (told::FILE, &file("oncegate.db")),
             (told::BEHIND, &behind),
             ("ONCEGATE_DEV_ADMIN", ANYWHERE),
+            (told::SECRET, &secret),
         ];
         let gateway = Actor::start(Part::Gateway, &gateway)?;
-        Ok(Self { provider, api, gateway, clients, interrupted, folder })
+        // Now that it is known where the gateway is, the provider can tell it of its charges.
+        let (listen, ledger) = (provider.address.to_string(), file("provider.db"));
+        drop(provider);
+        let webhook = format!("{}/.oncegate/webhooks/provider", gateway.address);
+        let told = [
+            (told::LISTEN, &*listen),
+            (told::FILE, &ledger),
+            (told::WEBHOOK, &webhook),
+            (told::SECRET, &secret),
+        ];
+        let provider = Actor::start(Part::Provider, &told)?;
+        Ok(Self { provider, api, gateway, secret, clients, interrupted, folder })
     }
 
     pub(super) fn gateway(&self) -> SocketAddr {
@@ -114,6 +131,7 @@ impl Stage {
             (told::FILE, &file),
             (told::BEHIND, &behind),
             ("ONCEGATE_DEV_ADMIN", &admin),
+            (told::SECRET, &self.secret),
         ];
         self.gateway = Actor::start(Part::Gateway, &told)?;
         Ok(())
@@ -178,6 +196,28 @@ impl Stage {
         last.ok_or_else(|| "no answer".into())
     }
 
+    /// Retries until the outcome is known.
+    pub(super) fn until_known(&self, pay: Pay<'_>) -> Result<Seen, Error> {
+        let mut last = None;
+        until("the outcome is known", || {
+            let seen = self.pay(pay)?;
+            let is_known = !matches!(seen.seen.as_str(), "409 in_progress" | "409 outcome_unknown");
+            last = Some(seen);
+            Ok(is_known)
+        })?;
+        last.ok_or_else(|| "no answer".into())
+    }
+
+    /// Who found out what became of a key's attempt, as the record's story has it.
+    pub(super) fn found_out_by(&self, key: &str) -> Result<String, Error> {
+        let found = self.get(self.admin(), &format!("/api/v1/records?key={key}"))?;
+        let id = found["records"][0]["id"].as_str().ok_or("there is no such record")?.to_owned();
+        let told = self.get(self.admin(), &format!("/api/v1/records/{id}/story"))?;
+        let story = told["story"].as_array().ok_or("the record has no story")?;
+        let proof = story.iter().find(|entry| entry["act"] == "happened");
+        Ok(proof.and_then(|entry| entry["source"].as_str()).unwrap_or("nobody").to_owned())
+    }
+
     fn until_state(&self, key: &str, state: &str) -> Result<(), Error> {
         until(&format!("{key} is {state}"), || Ok(self.state(key)? == state))
     }
@@ -200,6 +240,12 @@ impl Stage {
         Ok(ledger["charged_twice"].as_array().map_or(usize::MAX, Vec::len))
     }
 
+    /// How many outcomes nobody knows.
+    pub(super) fn unknown(&self) -> Result<usize, Error> {
+        let found = self.get(self.admin(), "/api/v1/records?state=unknown")?;
+        Ok(found["records"].as_array().map_or(usize::MAX, Vec::len))
+    }
+
     fn get(&self, from: SocketAddr, path: &str) -> Result<Value, Error> {
         let request = Request::get(path).header("host", "localhost").body(Bytes::new())?;
         let reply = self.clients.block_on(post::send(&from.to_string(), request, PATIENCE))?;
@@ -216,6 +262,13 @@ fn told_to_end() -> std::io::Result<impl Future<Output = ()> + use<>> {
             _ = terminate.recv() => {}
         }
     })
+}
+
+/// A secret that only this show has.
+fn secret() -> Result<String, Error> {
+    let mut bits = [0; 24];
+    getrandom::fill(&mut bits).map_err(|error| error.to_string())?;
+    Ok(format!("whsec_{}", STANDARD.encode(bits)))
 }
 
 /// Asks again and again: these processes are not ours to be told by.
