@@ -176,7 +176,13 @@ mod tests {
         {
             assert!(find(document, &Path::parse("a")).is_err(), "{document}");
         }
+    }
+
+    /// What is not asked for is skipped, not descended into: depth costs no stack.
+    #[test]
+    fn depth_is_no_danger() {
         let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
-        assert!(find(&deep, &Path::parse("/0")).is_err());
+        assert_eq!(find(&deep, &Path::parse("/0")).unwrap(), Found::Compound);
+        assert!(find(&deep[..150_000], &Path::parse("/0")).is_err());
     }
 }
