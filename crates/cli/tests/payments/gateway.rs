@@ -20,11 +20,12 @@ pub(crate) struct Gateway {
 
 impl Gateway {
     /// In front of `upstream`, with its store in `folder`, on ports that are free; operators must show the token, if there is one. What is
-    /// in `more.toml` of that folder is configured too.
+    /// in `more.toml` of that folder is configured too, and the store is the one in `store.url`, if there is such a file.
     pub(crate) fn start(folder: &Path, upstream: SocketAddr, token: Option<&str>) -> Self {
         let token = token.map(str::to_owned);
         let config = folder.join("gateway.toml");
-        let store = folder.join("oncegate.db");
+        let in_folder = || format!("sqlite://{}", folder.join("oncegate.db").display());
+        let store = fs::read_to_string(folder.join("store.url")).unwrap_or_else(|_| in_folder());
         let anywhere: SocketAddr = ([127, 0, 0, 1], 0).into();
         write(&config, anywhere, anywhere, upstream, &store);
         let (child, address, admin) = run(&config, token.as_deref());
@@ -54,12 +55,11 @@ impl Drop for Gateway {
     }
 }
 
-fn write(config: &Path, listen: SocketAddr, admin: SocketAddr, upstream: SocketAddr, store: &Path) {
+fn write(config: &Path, listen: SocketAddr, admin: SocketAddr, upstream: SocketAddr, store: &str) {
     // A lease is short, so that a story of a crash is; it is renewed while a payment runs.
     let text = format!(
         "[listen]\naddress = \"{listen}\"\n[admin]\naddress = \"{admin}\"\n[upstream]\nurl = \"http://{upstream}\"\n\
-         [store]\nurl = \"sqlite://{}\"\n[defaults]\nprofile = \"payments\"\nlease = \"2s\"\nattempt_deadline = \"2m\"\n",
-        store.display()
+         [store]\nurl = \"{store}\"\n[defaults]\nprofile = \"payments\"\nlease = \"2s\"\nattempt_deadline = \"2m\"\n"
     );
     let more = fs::read_to_string(config.with_file_name("more.toml")).unwrap_or_default();
     fs::write(config, text + &more).unwrap();

@@ -20,6 +20,7 @@ mod order;
 mod postman;
 mod reconciled;
 mod refunds;
+mod storm;
 mod town;
 mod trouble;
 mod webhooks;

@@ -31,7 +31,7 @@ fn two_thousand_payments_and_no_key_is_charged_twice() {
     let clients: Vec<_> = (0..CLIENTS)
         .map(|client| {
             let keys = (client..PAYMENTS).step_by(CLIENTS).map(|payment| format!("mix-{payment:04}-payment"));
-            town.runtime.spawn(Arc::clone(&crowd).client(keys.collect()))
+            town.runtime.spawn(Arc::clone(&crowd).client(keys.collect(), TRIES))
         })
         .collect();
     for fifths in 1..=2 {
@@ -79,15 +79,15 @@ fn two_thousand_payments_and_no_key_is_charged_twice() {
 }
 
 /// What clients share.
-struct Crowd {
+pub(crate) struct Crowd {
     gateway: SocketAddr,
     is_open: watch::Sender<bool>,
-    count: watch::Sender<Count>,
+    pub(crate) count: watch::Sender<Count>,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Count {
-    payments: usize,
+pub(crate) struct Count {
+    pub(crate) payments: usize,
     requests: usize,
     replays: usize,
     silences: usize,
@@ -103,10 +103,10 @@ impl fmt::Display for Count {
 
 /// What a client was told about one key: an outcome, once and for all, or none yet.
 #[derive(Default)]
-struct Seen(Option<(u16, Bytes)>);
+pub(crate) struct Seen(pub(crate) Option<(u16, Bytes)>);
 
 impl Crowd {
-    fn new(gateway: SocketAddr) -> Arc<Self> {
+    pub(crate) fn new(gateway: SocketAddr) -> Arc<Self> {
         Arc::new(Self {
             gateway,
             is_open: watch::Sender::new(true),
@@ -115,11 +115,11 @@ impl Crowd {
     }
 
     /// One payment after another, each sent several times; every fourth by two at once.
-    async fn client(self: Arc<Self>, keys: Vec<String>) -> Vec<(String, Seen)> {
+    pub(crate) async fn client(self: Arc<Self>, keys: Vec<String>, tries: usize) -> Vec<(String, Seen)> {
         let mut all = Vec::new();
         for (n, key) in keys.into_iter().enumerate() {
             let (mut seen, mut twin) = (Seen::default(), Seen::default());
-            for _ in 0..TRIES {
+            for _ in 0..tries {
                 if n % 4 == 0 {
                     tokio::join!(self.ask(&key, &mut seen), self.ask(&key, &mut twin));
                 } else {
@@ -134,7 +134,7 @@ impl Crowd {
     }
 
     /// Sends it until somebody takes it.
-    async fn ask(&self, key: &str, seen: &mut Seen) {
+    pub(crate) async fn ask(&self, key: &str, seen: &mut Seen) {
         let reply = loop {
             match post::send(&self.gateway.to_string(), request(key), FOREVER).await {
                 // Nothing was sent, and whoever restarts the gateway says so.
@@ -162,14 +162,14 @@ impl Crowd {
         }
     }
 
-    fn wait_for(&self, town: &Town, what: &str, holds: impl Fn(&Count) -> bool) {
+    pub(crate) fn wait_for(&self, town: &Town, what: &str, holds: impl Fn(&Count) -> bool) {
         let mut count = self.count.subscribe();
         let held =
             async { tokio::time::timeout(FOREVER, count.wait_for(|count| holds(count))).await.is_ok() };
         assert!(town.runtime.block_on(held), "waited in vain for {what}");
     }
 
-    fn kill_the_gateway(&self, town: &Town) {
+    pub(crate) fn kill_the_gateway(&self, town: &Town) {
         self.is_open.send_replace(false);
         town.gateway_is_killed();
         town.gateway_returns();
@@ -177,7 +177,7 @@ impl Crowd {
     }
 
     /// It stays away until some clients have been told so.
-    fn kill_the_api(&self, town: &Town) {
+    pub(crate) fn kill_the_api(&self, town: &Town) {
         let unreachable = self.count.borrow().unreachable;
         town.api_stops();
         self.wait_for(town, "a 502", |count| count.unreachable > unreachable + 8);
@@ -259,7 +259,7 @@ impl fmt::Display for Summary {
 }
 
 /// All records of the gateway, by their keys.
-fn records(town: &Town, filter: &str) -> HashMap<String, Value> {
+pub(crate) fn records(town: &Town, filter: &str) -> HashMap<String, Value> {
     let (mut all, mut after) = (HashMap::new(), String::new());
     loop {
         let page = town.get(town.admin_address(), &format!("/api/v1/records?limit=500{filter}{after}"));

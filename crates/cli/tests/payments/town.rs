@@ -121,11 +121,32 @@ impl Town {
         town
     }
 
+    /// A town in disorder, whose gateway keeps its records there, asks, and hears the provider itself.
+    pub(crate) fn opens_in_a_storm(store: Option<&str>, horizon: &str) -> Self {
+        let more = RECONCILED.replace("HORIZON", horizon);
+        let mut town = Self::opens_over(store, Memory::None, Patience::Short, &more);
+        town.provider_stops();
+        let secret = Secret::parse(WEBHOOK_SECRET).unwrap();
+        let webhook = format!("{}/.oncegate/webhooks/provider", town.gateway_address());
+        town.provider_options.webhook = Some((webhook, secret));
+        town.provider_options.late = Late::By(Duration::from_millis(50));
+        town.provider_returns();
+        town.derives.set(true);
+        town
+    }
+
     fn opens_configured(memory: Memory, patience: Patience, more: &str) -> Self {
+        Self::opens_over(None, memory, patience, more)
+    }
+
+    fn opens_over(store: Option<&str>, memory: Memory, patience: Patience, more: &str) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("more.toml"), more).unwrap();
+        if let Some(url) = store {
+            std::fs::write(folder.path().join("store.url"), url).unwrap();
+        }
         let secret = Secret::parse(WEBHOOK_SECRET).unwrap();
         let postman = runtime.block_on(Postman::starts());
         let (time, clock) = watch::channel(false);

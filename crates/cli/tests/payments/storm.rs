@@ -1,0 +1,93 @@
+//! The storm: 5,000 payments, every fault by the dice, the gateway killed again and again, and a provider that remembers nothing. Then it
+//! clears up by itself: nothing stays in progress, and no outcome stays unknown unseen. The provider's ledger is the judge.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use example_payments::provider::{Fault, Faults};
+use oncegate_test_servers::{Postgres, wait_until};
+use serde_json::{Value, json};
+
+use crate::mix::{Crowd, Seen, records};
+use crate::town::Town;
+
+const PAYMENTS: usize = 5_000;
+const CLIENTS: usize = 32;
+/// Sent so often while it storms; and again when it is over.
+const TRIES: usize = 2;
+const KILLS: usize = 5;
+/// Far longer than anything in this town is late, also on a machine that stands still for a while.
+const HORIZON: &str = "20s";
+
+#[test]
+fn after_the_storm_every_outcome_is_known_on_sqlite() {
+    storm(None);
+}
+
+#[test]
+fn after_the_storm_every_outcome_is_known_on_postgresql() {
+    let server = Postgres::start(&[]);
+    storm(Some(&server.url()));
+}
+
+fn storm(store: Option<&str>) {
+    let town = Town::opens_in_a_storm(store, HORIZON);
+    let faults = Fault::ALL.map(|fault| (fault, if fault.is_of_webhook() { 0.1 } else { 0.04 }));
+    town.put(town.provider_address(), "/faults", &serde_json::to_value(Faults(faults.into())).unwrap());
+    let crowd = Crowd::new(town.gateway_address());
+    let keys = |client: usize| {
+        (client..PAYMENTS).step_by(CLIENTS).map(|payment| format!("storm-{payment:04}-payment")).collect()
+    };
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|client| town.runtime.spawn(Arc::clone(&crowd).client(keys(client), TRIES)))
+        .collect();
+    for kill in 1..=KILLS {
+        crowd.wait_for(&town, "payments", |count| count.payments >= kill * PAYMENTS / (KILLS + 1));
+        crowd.kill_the_gateway(&town);
+    }
+    let mut seen = HashMap::new();
+    for client in clients {
+        seen.extend(town.runtime.block_on(client).unwrap());
+    }
+    assert_eq!(seen.len(), PAYMENTS);
+
+    // It clears up by itself: nobody asks for anything.
+    for state in ["in_progress", "unknown"] {
+        wait_until(&format!("nothing is {state}"), || records(&town, &format!("&state={state}")).is_empty());
+    }
+    town.put(town.provider_address(), "/faults", &json!({}));
+    // A client that has not been told yet comes back once more, and is.
+    let mut told_later = 0;
+    for (key, seen) in &mut seen {
+        if seen.0.is_none() {
+            town.runtime.block_on(crowd.ask(key, seen));
+            told_later += 1;
+        }
+        assert!(seen.0.is_some(), "{key}: still not told");
+    }
+    judge(&town, &seen);
+    println!("{PAYMENTS} payments, {}, {told_later} told after the storm", *crowd.count.borrow());
+}
+
+/// Record, ledger and client agree on every payment, and nobody was charged twice.
+fn judge(town: &Town, seen: &HashMap<String, Seen>) {
+    let records = records(town, "&body=true");
+    assert_eq!(records.len(), PAYMENTS);
+    for (key, seen) in seen {
+        let record = &records[key];
+        let reference = record["derived_key"].as_str().unwrap();
+        let found = town.get(town.provider_address(), &format!("/charges?reference=mix/{reference}"));
+        let charges = found["charges"].as_array().unwrap();
+        let told = seen.0.as_ref().map(|(status, _)| *status);
+        let context = || format!("{key}: charges {charges:?}, told {told:?}, {record:#}");
+        let [charge] = &charges[..] else { panic!("not one charge: {}", context()) };
+        let expected = if charge["status"] == "succeeded" { 201 } else { 402 };
+        assert_eq!((record["state"].as_str(), told), (Some("completed"), Some(expected)), "{}", context());
+        assert_eq!(record["answer"]["status"], expected, "{}", context());
+        // The payment, as the API tells of it, or the charge, as the provider does: both name the charge.
+        let answer: Value = serde_json::from_str(record["answer"]["body"].as_str().unwrap()).unwrap();
+        let named = answer.get("charge").unwrap_or(&answer["id"]);
+        assert_eq!((named, &answer["amount"]), (&charge["id"], &charge["amount"]), "{}", context());
+    }
+    town.the_judge_convicts(0);
+}
