@@ -7,7 +7,7 @@ use crate::ledger::{self, answered, compare, found, not_kept, paid};
 const FLAGS: &str = "--amount-column amount --amount-pointer /amount";
 
 fn differs(keys: &[&str]) -> (i32, Vec<String>) {
-    (if keys.is_empty() { 0 } else { 4 }, keys.iter().map(|key| format!("amount_differs {key}")).collect())
+    (if keys.is_empty() { 0 } else { 5 }, keys.iter().map(|key| format!("amount_differs {key}")).collect())
 }
 
 /// Two amounts that one double would hold are two.

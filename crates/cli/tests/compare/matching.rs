@@ -14,11 +14,11 @@ fn nothing() -> (i32, Vec<String>) {
 fn a_scope_settles_whose_key_it_is() {
     let records = || vec![paid("a", 1), of("other", paid("a", 1))];
     let both = ledger::desk(records(), "export.csv", "idempotency_key,tenant\na,acme\na,other\n");
-    assert_eq!(found(&both, ""), (4, vec!["ambiguous a".to_owned()]));
+    assert_eq!(found(&both, ""), (5, vec!["ambiguous a".to_owned()]));
     assert_eq!(found(&both, "--scope-column tenant"), nothing());
     let one = ledger::desk(records(), "export.csv", "idempotency_key,tenant\na,acme\na,acme\n");
     let expected = ["charged_twice a", "completed_not_charged a"].map(str::to_owned).to_vec();
-    assert_eq!(found(&one, "--scope-column tenant"), (4, expected));
+    assert_eq!(found(&one, "--scope-column tenant"), (5, expected));
     assert_snapshot!("ambiguous", compare(&one, "--report json"));
 }
 
@@ -31,7 +31,7 @@ fn a_key_of_two_tenants_that_was_never_charged_is_not_ambiguous() {
         "idempotency_key\n",
     );
     let expected = ["completed_not_charged a", "completed_not_charged a"].map(str::to_owned).to_vec();
-    assert_eq!(found(&desk, ""), (4, expected));
+    assert_eq!(found(&desk, ""), (5, expected));
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn by_the_records_id() {
     let export = format!("id\n{}\n{}\nop_00000000000000000000000000\n", one.id, other.id);
     let desk = ledger::desk(vec![one, other], "export.csv", &export);
     let (code, kinds) = found(&desk, "--id-column id");
-    assert_eq!(code, 4);
+    assert_eq!(code, 5);
     let mut kinds = kinds;
     kinds.sort();
     assert_eq!(kinds, ["charged_not_completed a", "charged_not_completed op_00000000000000000000000000"]);
@@ -54,7 +54,7 @@ fn by_the_derived_key() {
     // One as text, one as the header's quoted form.
     let export = format!("idempotency_key\n{}\n\"\"\"{}\"\"\"\na\n", key(&one), key(&other));
     let desk = ledger::desk(vec![one, other], "export.csv", &export);
-    assert_eq!(found(&desk, "--derived-keys"), (4, vec!["charged_not_completed a".to_owned()]));
+    assert_eq!(found(&desk, "--derived-keys"), (5, vec!["charged_not_completed a".to_owned()]));
 }
 
 /// A provider that keeps the header as it came has quotes around it, and perhaps parameters behind.
@@ -75,7 +75,7 @@ fn only_rows_with_this_status() {
     assert_eq!(found(&desk, flags), nothing());
     assert!(compare(&desk, flags).contains("left out: 2 rows, no charge"));
     let flags = "--status-column status --status-charged succeeded";
-    assert_eq!(found(&desk, flags), (4, vec!["completed_not_charged b".to_owned()]));
+    assert_eq!(found(&desk, flags), (5, vec!["completed_not_charged b".to_owned()]));
 }
 
 /// Records of other routes are no payments that were not charged, and their charges are not foreign.
@@ -87,7 +87,7 @@ fn only_records_of_this_route() {
     let flags = "--operation 'POST /payments'";
     assert_eq!(found(&desk, flags), nothing());
     assert!(compare(&desk, flags).contains("left out: 1 charge, of another operation"));
-    assert_eq!(found(&desk, ""), (4, vec!["ambiguous a".to_owned()]));
+    assert_eq!(found(&desk, ""), (5, vec!["ambiguous a".to_owned()]));
     let desk = ledger::desk(records(), "export.csv", "idempotency_key\na\n");
     assert_eq!(found(&desk, flags), nothing());
     // A route that no record has would leave out everything, and all would seem well.

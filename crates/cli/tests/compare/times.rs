@@ -7,7 +7,7 @@ use crate::ledger::{self, MORNING, after, compare, created, found, paid};
 const DAY: &str = "--since 2026-03-02T09:00:00Z --until 2026-03-02T10:00:00Z --time-column time --slack 10m";
 
 fn kinds(kinds: &[&str]) -> (i32, Vec<String>) {
-    (if kinds.is_empty() { 0 } else { 4 }, kinds.iter().map(|kind| (*kind).to_owned()).collect())
+    (if kinds.is_empty() { 0 } else { 5 }, kinds.iter().map(|kind| (*kind).to_owned()).collect())
 }
 
 /// Created just before, charged just after: found on both nights, reported on neither.
