@@ -119,7 +119,7 @@ fn an_address_that_others_reach_wants_a_token() {
     assert!(parse("[admin]\naddress = \"127.0.0.1:9090\"\n").is_ok());
 }
 
-/// Three completed, one unknown, one released, of two tenants.
+/// Three completed, one unknown that waits for an operator because there is nobody to ask, one released, of two tenants.
 async fn with_records() -> Stage {
     let upstream = Upstream::start(async |seen: Seen| match seen.header("idempotency-key").unwrap() {
         "doubted" => Act::AnswerAndClose(Vec::new()),
@@ -132,6 +132,10 @@ async fn with_records() -> Stage {
     }
     let other = Call::anonymous("POST", "/refunds").tenant("umbrella").key("one").json("{}");
     stage.send(&other).await;
+    oncegate_test_servers::until("nobody could be asked about the doubted one", async || {
+        stage.record("doubted").await.is_some_and(|row| row["doubt"]["parked"] == true)
+    })
+    .await;
     stage
 }
 
@@ -149,7 +153,8 @@ async fn records_are_listed_newest_first_and_narrowed() {
     assert_eq!(keys(&stage, "").await, ["one", "released", "doubted", "two", "one"]);
     assert_eq!(keys(&stage, "state=completed").await, ["one", "two", "one"]);
     assert_eq!(keys(&stage, "state=unknown").await, ["doubted"]);
-    assert_eq!(keys(&stage, "state=unknown&parked=true").await, [""; 0]);
+    assert_eq!(keys(&stage, "state=unknown&parked=true").await, ["doubted"]);
+    assert_eq!(keys(&stage, "state=unknown&parked=false").await, [""; 0]);
     assert_eq!(keys(&stage, "state=failed_retryable").await, ["released"]);
     assert_eq!(keys(&stage, "key=one").await.len(), 2);
     assert_eq!(keys(&stage, "key=one&operation=POST%20/refunds").await.len(), 1);
@@ -160,7 +165,7 @@ async fn records_are_listed_newest_first_and_narrowed() {
     assert_eq!(keys(&stage, &format!("scope={scope}")).await.len(), 4);
     let counts = admin(&stage.gateway, "/api/v1/counts").await.json();
     let expected = json!({
-        "pending": 0, "in_progress": 0, "completed": 3, "failed_retryable": 1, "unknown": 1, "parked": 0, "expired": 0,
+        "pending": 0, "in_progress": 0, "completed": 3, "failed_retryable": 1, "unknown": 1, "parked": 1, "expired": 0,
     });
     assert_eq!(counts, expected);
 }
@@ -198,7 +203,7 @@ async fn a_record_is_shown_without_its_body_unless_that_is_asked_for() {
     let whole = admin(&stage.gateway, &format!("/api/v1/records/{id}?body=true")).await.json();
     assert_eq!(whole["answer"]["body"], "run 2");
     let doubted = stage.record("doubted").await.unwrap();
-    assert_eq!((&doubted["doubt"]["tries"], &doubted["doubt"]["parked"]), (&json!(0), &json!(false)));
+    assert_eq!((&doubted["doubt"]["tries"], &doubted["doubt"]["parked"]), (&json!(1), &json!(true)));
     let absent = admin(&stage.gateway, "/api/v1/records/op_00000000000000000000000000").await;
     assert_eq!(absent.status, 404);
 }
