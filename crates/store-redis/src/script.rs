@@ -9,9 +9,11 @@ use crate::link::Connection;
 /// The batch. All that ever changes a row.
 pub(crate) static APPLY: LazyLock<Named> = LazyLock::new(|| Named::new(include_str!("scripts/apply.lua")));
 pub(crate) static DUE: LazyLock<Named> = LazyLock::new(|| Named::new(include_str!("scripts/due.lua")));
-pub(crate) static PAGE: LazyLock<Named> = LazyLock::new(|| Named::new(include_str!("scripts/page.lua")));
-pub(crate) static REFERENCED: LazyLock<Named> =
-    LazyLock::new(|| Named::new(include_str!("scripts/referenced.lua")));
+pub(crate) static PAGE: LazyLock<Named> =
+    LazyLock::new(|| Named::new(concat!(include_str!("scripts/page.lua"), include_str!("scripts/rows.lua"))));
+pub(crate) static REFERENCED: LazyLock<Named> = LazyLock::new(|| {
+    Named::new(concat!(include_str!("scripts/referenced.lua"), include_str!("scripts/rows.lua")))
+});
 pub(crate) static COUNTS: LazyLock<Named> = LazyLock::new(|| Named::new(include_str!("scripts/counts.lua")));
 
 pub(crate) static STORY: LazyLock<Named> = LazyLock::new(|| Named::new(include_str!("scripts/story.lua")));

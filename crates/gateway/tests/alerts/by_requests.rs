@@ -1,5 +1,6 @@
 //! Alerts about what requests and the store do.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use oncegate_engine::{Options, Worker, WorkerOptions};
@@ -83,15 +84,18 @@ async fn attempts_take_half_of_their_deadline() {
     let deadline = Duration::from_millis(500);
     let route = route(|policy| (policy.attempt_deadline, policy.lease) = (deadline, deadline));
     let mut keys = 0..;
+    let mut running = VecDeque::new();
     counting
         .watched()
         .await
         .until_firing("OncegateDeadlineTooShort", async || {
-            let mut held = held(&engine, &route, &format!("k-{}", keys.next().unwrap())).await;
-            held.begin().unwrap();
-            // What the operation takes.
-            tokio::time::sleep(deadline / 2).await;
-            drop(held.settle(complete("slow")).await);
+            let mut next = held(&engine, &route, &format!("k-{}", keys.next().unwrap())).await;
+            next.begin().unwrap();
+            running.push_back(next);
+            // Each is under way for five of the watch's turns, which are half of the deadline, or more where they are slow.
+            if running.len() > 5 {
+                drop(running.pop_front().unwrap().settle(complete("slow")).await);
+            }
         })
         .await;
 }
