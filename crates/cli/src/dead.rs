@@ -13,7 +13,7 @@ use crate::act::{self, Acting, Seen};
 use crate::keys::{self, Show};
 use crate::output::{self, one_line, shortened};
 use crate::shown;
-use crate::source::{Asked, Source, Trouble, Where};
+use crate::source::{Asked, Page, Source, Trouble, Where};
 use crate::streams::{print, say};
 
 /// List dead letters, show one, or have the machine ask again.
@@ -49,15 +49,8 @@ struct List {
     source: Where,
     #[command(flatten)]
     which: Which,
-    /// So many
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=500))]
-    limit: u16,
-    /// Go on where a list ended
-    #[arg(long, value_name = "CURSOR")]
-    after: Option<String>,
-    /// For programs
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    page: Page,
 }
 
 /// Have the machine ask again, as if nobody had: one record, or all of a scope or route.
@@ -104,11 +97,12 @@ impl Which {
 }
 
 async fn list(args: &List) -> Result<ExitCode, Trouble> {
-    keys::check_cursor(args.after.as_deref(), "dead list")?;
+    keys::check_cursor(args.page.after.as_deref(), "dead list")?;
     let source = args.source.open().await?;
-    let page =
-        source.list(&args.which.asked(usize::from(args.limit), args.after.clone()), Bodies::Counted).await?;
-    if args.json {
+    let page = source
+        .list(&args.which.asked(usize::from(args.page.limit), args.page.after.clone()), Bodies::Counted)
+        .await?;
+    if args.page.json {
         return Ok(print(format!("{page:#}\n").as_bytes()));
     }
     let rows = page["records"].as_array().map(Vec::as_slice).unwrap_or_default();

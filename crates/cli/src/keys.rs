@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::output::{self, second, shortened};
 use crate::shown;
-use crate::source::{Asked, Source, Trouble, Where};
+use crate::source::{Asked, Page, Source, Trouble, Where};
 use crate::streams::{print, say};
 
 /// List records, or show the story of one.
@@ -51,15 +51,8 @@ struct List {
     /// Which the provider calls this, as a probe or a webhook has found it
     #[arg(long)]
     reference: Option<String>,
-    /// So many
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=500))]
-    limit: u16,
-    /// Go on where a list ended
-    #[arg(long, value_name = "CURSOR")]
-    after: Option<String>,
-    /// For programs
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    page: Page,
 }
 
 /// Show one record and its story, by its id (op_…) or by its key; the story also if the record is gone.
@@ -100,7 +93,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 
 async fn list(args: &List) -> Result<ExitCode, Trouble> {
     let source = args.source.open().await?;
-    check_cursor(args.after.as_deref(), "keys list")?;
+    check_cursor(args.page.after.as_deref(), "keys list")?;
     let asked = Asked {
         state: args.state,
         parked: args.parked.then_some(true),
@@ -108,12 +101,12 @@ async fn list(args: &List) -> Result<ExitCode, Trouble> {
         key: args.key.clone(),
         operation: args.operation.clone(),
         reference: args.reference.clone(),
-        limit: usize::from(args.limit),
-        after: args.after.clone(),
+        limit: usize::from(args.page.limit),
+        after: args.page.after.clone(),
         ..Asked::default()
     };
     let page = source.list(&asked, Bodies::Counted).await?;
-    if args.json {
+    if args.page.json {
         return Ok(print(format!("{page:#}\n").as_bytes()));
     }
     let rows = page["records"].as_array().map(Vec::as_slice).unwrap_or_default();

@@ -53,6 +53,20 @@ pub(crate) enum Source {
     },
 }
 
+/// How much of a list, and in which form.
+#[derive(clap::Args)]
+pub(crate) struct Page {
+    /// So many
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=500))]
+    pub(crate) limit: u16,
+    /// Go on where a list ended
+    #[arg(long, value_name = "CURSOR")]
+    pub(crate) after: Option<String>,
+    /// For programs
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// Which records.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Asked {

@@ -7,3 +7,8 @@ pub mod provider;
 mod serve;
 
 pub use serve::Serving;
+
+/// How a gateway in front of the API finds out what became of a request: the keys of a `[route.probe]`.
+pub const PROBE: &str = include_str!("../gateway/probe.toml");
+/// How it reads the provider's events: the keys of a `[[webhook]]`, besides its name and its secrets.
+pub const WEBHOOK: &str = include_str!("../gateway/webhook.toml");

@@ -102,8 +102,9 @@ async fn play(part: Part) -> Result<(), Error> {
         Part::Gateway => {
             let (listen, admin) = (listen, variable("ONCEGATE_DEV_ADMIN")?);
             let text = format!(
-                "[listen]\naddress = \"{listen}\"\n[admin]\naddress = \"{admin}\"\n[upstream]\nurl = \"http://{}\"\n{RULES}",
-                variable(told::BEHIND)?
+                "[listen]\naddress = \"{listen}\"\n[admin]\naddress = \"{admin}\"\n[upstream]\nurl = \"http://{}\"\n{}",
+                variable(told::BEHIND)?,
+                rules()
             );
             let store = format!("sqlite://{}", file.display());
             let given = Given { store: Some(oncegate_gateway::Secret::new(store)), ..Given::default() };
@@ -124,7 +125,9 @@ fn webhook() -> Result<Option<(String, provider::Secret)>, Error> {
 }
 
 /// Payments are asked about; refunds are not, so that the provider's webhook is all there is.
-const RULES: &str = r#"
+fn rules() -> String {
+    format!(
+        r#"
 [defaults]
 profile = "payments"
 lease = "2s"
@@ -139,36 +142,21 @@ reconcile_every = "200ms"
 [[route]]
 match = "POST /payments"
 [route.probe]
-url = "/payments?idempotency_key={forwarded_key}"
 timeout = "5s"
 backoff = "200ms"
 backoff_max = "1s"
-happened = [{ pointer = "/payments/0/status", one_of = ["succeeded", "declined"] }]
-did_not_happen = [
-  { pointer = "/payments", empty = true },
-  { pointer = "/payments/0/status", one_of = ["created", "unknown", "failed"] },
-]
-answers = [
-  { when = { pointer = "/payments/0/status", equals = "declined" }, status = 402, pointer = "/payments/0" },
-  { status = 201, headers = { location = "/payments/{pointer:/payments/0/id}" }, pointer = "/payments/0" },
-]
-reference = "/payments/0/charge"
-
+{}
 [[route]]
-match = "POST /payments/{id}/refunds"
+match = "POST /payments/{{id}}/refunds"
 
 [[webhook]]
 name = "provider"
-scheme = "standard"
 secrets = ["env:ONCEGATE_DEV_SECRET"]
-record = { forwarded_key = "/data/merchant_key" }
-happened = [{ pointer = "/type", one_of = ["charge.succeeded", "charge.declined"] }]
-answers = [
-  { when = { pointer = "/type", equals = "charge.declined" }, status = 402, pointer = "/data" },
-  { status = 201, pointer = "/data" },
-]
-reference = "/data/id"
-"#;
+{}"#,
+        example_payments::PROBE,
+        example_payments::WEBHOOK
+    )
+}
 
 fn variable(name: &str) -> Result<String, Error> {
     std::env::var(name).map_err(|_| format!("{name} is not set: this is a part of `oncegate dev`").into())

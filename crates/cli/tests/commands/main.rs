@@ -18,6 +18,7 @@ mod help;
 mod list;
 mod migrate;
 mod records;
+mod running;
 mod show;
 mod sources;
 mod stats;

@@ -1,22 +1,13 @@
 //! Records in every state, of a day in March 2026: what is shown of them is the same on every day.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use oncegate_core::fingerprint::Fingerprint;
-use oncegate_core::identity::{Fence, RecordId, Token, Version};
-use oncegate_core::key::Key;
-use oncegate_core::record::{
-    AfterRetention, CrashPolicy, Doubt, Execution, Grant, Reason, Record, RetentionFrom, State, Terms,
-};
+use oncegate_core::record::{Doubt, Execution, Grant, Reason, Record, State};
 use oncegate_core::response::{Answer, Response};
-use oncegate_core::scope::{Address, Operation, Scope};
-use oncegate_core::time::Timestamp;
+use oncegate_core::scope::{Operation, Scope};
 
-/// 2026-03-02T09:00:00Z
-pub(crate) const MORNING: Timestamp = Timestamp::from_micros(1_772_442_000_000_000);
-/// 2126-03-02T09:00:00Z
-const FAR_AHEAD: Timestamp = Timestamp::from_micros(4_928_115_600_000_000);
+pub(crate) use crate::running::MORNING;
+use crate::running::{FAR_AHEAD, after, begun};
 
 /// One of each, and two of one key.
 pub(crate) fn all() -> Vec<Record> {
@@ -37,7 +28,7 @@ pub(crate) fn all() -> Vec<Record> {
 
 pub(crate) fn paid(tenant: &str, key: &str) -> Record {
     let body = format!(r#"{{"id":"pay_17","of":"{tenant}","status":"succeeded"}}"#);
-    completed(new(Scope::tenant(tenant).unwrap(), key), 201, body.into_bytes())
+    completed(begun(Scope::tenant(tenant).unwrap(), key), 201, body.into_bytes())
 }
 
 pub(crate) fn declined(key: &str) -> Record {
@@ -114,7 +105,7 @@ pub(crate) fn forgotten(key: &str) -> Record {
 /// Its scope is a tenant and a route.
 pub(crate) fn of_a_route(key: &str) -> Record {
     let operation = Operation::new("POST /payments").unwrap();
-    let record = new(Scope::tenant_and_operation("acme", &operation).unwrap(), key);
+    let record = begun(Scope::tenant_and_operation("acme", &operation).unwrap(), key);
     completed(record, 201, b"{}".to_vec())
 }
 
@@ -132,44 +123,5 @@ fn settled(record: Record) -> Record {
 }
 
 fn acme(key: &str) -> Record {
-    new(Scope::tenant("acme").unwrap(), key)
-}
-
-fn new(scope: Scope, key: &str) -> Record {
-    let address = Address { scope, key: Key::from_text(key).unwrap() };
-    let token = Token::from_bytes([7; 16]);
-    Record {
-        id: RecordId::of(&address),
-        address,
-        life: token,
-        operation: Operation::new("POST /payments").unwrap(),
-        fingerprint: Fingerprint::from_parts(1, [7; 32]),
-        terms: Terms {
-            crash: CrashPolicy::Reconcile,
-            retention: Duration::from_hours(48),
-            retention_from: RetentionFrom::Settlement,
-            after_retention: AfterRetention::Fresh,
-            horizon: None,
-        },
-        execution: Execution::Inline,
-        state: State::InProgress,
-        version: Version::from_raw(MORNING.as_micros()),
-        fence: Fence::from_raw(MORNING.as_micros()),
-        grant: Some(Grant { token, lease_until: FAR_AHEAD, attempt_deadline: FAR_AHEAD }),
-        attempts: 1,
-        unaccounted: false,
-        last_error: None,
-        evidence: None,
-        provider_reference: None,
-        recovery: None,
-        request: None,
-        created_at: MORNING,
-        last_run_at: Some(MORNING),
-        settled_at: None,
-        expires_at: None,
-    }
-}
-
-fn after(seconds: u64) -> Timestamp {
-    MORNING.plus(Duration::from_secs(seconds))
+    begun(Scope::tenant("acme").unwrap(), key)
 }

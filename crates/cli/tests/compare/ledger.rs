@@ -2,24 +2,17 @@
 
 use std::fs;
 use std::sync::Arc;
-use std::time::Duration;
 
-use oncegate_core::fingerprint::Fingerprint;
-use oncegate_core::identity::{Fence, RecordId, Token, Version};
-use oncegate_core::key::Key;
-use oncegate_core::record::{
-    AfterRetention, CrashPolicy, Doubt, Execution, Grant, Record, RetentionFrom, State, Terms,
-};
+use oncegate_core::identity::RecordId;
+use oncegate_core::record::{Doubt, Grant, Record, State};
 use oncegate_core::response::{Answer, Response};
 use oncegate_core::scope::{Address, Operation, Scope};
 use oncegate_core::time::Timestamp;
 
 use crate::desk::Desk;
 
-/// 2026-03-02T09:00:00Z
-pub(crate) const MORNING: Timestamp = Timestamp::from_micros(1_772_442_000_000_000);
-/// 2126-03-02T09:00:00Z
-const FAR_AHEAD: Timestamp = Timestamp::from_micros(4_928_115_600_000_000);
+use crate::running::{FAR_AHEAD, begun};
+pub(crate) use crate::running::{MORNING, after};
 /// The day that is compared.
 pub(crate) const DAY: &str = "--since 2026-03-02T00:00:00Z --until 2026-03-03T00:00:00Z";
 
@@ -71,38 +64,7 @@ pub(crate) fn lapsed(key: &str) -> Record {
 }
 
 pub(crate) fn running(key: &str) -> Record {
-    let address = Address { scope: Scope::tenant("acme").unwrap(), key: Key::from_text(key).unwrap() };
-    let token = Token::from_bytes([7; 16]);
-    Record {
-        id: RecordId::of(&address),
-        address,
-        life: token,
-        operation: Operation::new("POST /payments").unwrap(),
-        fingerprint: Fingerprint::from_parts(1, [7; 32]),
-        terms: Terms {
-            crash: CrashPolicy::Reconcile,
-            retention: Duration::from_hours(48),
-            retention_from: RetentionFrom::Settlement,
-            after_retention: AfterRetention::Fresh,
-            horizon: None,
-        },
-        execution: Execution::Inline,
-        state: State::InProgress,
-        version: Version::from_raw(MORNING.as_micros()),
-        fence: Fence::from_raw(MORNING.as_micros()),
-        grant: Some(Grant { token, lease_until: FAR_AHEAD, attempt_deadline: FAR_AHEAD }),
-        attempts: 1,
-        unaccounted: false,
-        last_error: None,
-        evidence: None,
-        provider_reference: None,
-        recovery: None,
-        request: None,
-        created_at: MORNING,
-        last_run_at: Some(MORNING),
-        settled_at: None,
-        expires_at: None,
-    }
+    begun(Scope::tenant("acme").unwrap(), key)
 }
 
 /// Another tenant's.
@@ -121,10 +83,6 @@ pub(crate) fn of_route(operation: &str, record: Record) -> Record {
 
 pub(crate) fn created(at: Timestamp, record: Record) -> Record {
     Record { created_at: at, ..record }
-}
-
-pub(crate) fn after(seconds: u64) -> Timestamp {
-    MORNING.plus(Duration::from_secs(seconds))
 }
 
 /// A desk with these records in its store, and this export.

@@ -17,5 +17,7 @@ mod ledger;
 mod matching;
 mod memory;
 mod output;
+#[path = "../commands/running.rs"]
+mod running;
 mod sources;
 mod times;

@@ -26,40 +26,28 @@ pub(crate) const FOREVER: Duration = Duration::from_mins(1);
 const ANYWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
 /// How the gateway finds out. Stands behind `[defaults]`.
-const RECONCILED: &str = r#"
+fn reconciled(horizon: &str) -> String {
+    format!(
+        r#"
 forward_key = "derived"
-horizon = "HORIZON"
+horizon = "{horizon}"
 [defaults.probe]
-url = "/payments?idempotency_key={forwarded_key}"
 timeout = "5s"
 backoff = "50ms"
 backoff_max = "200ms"
 park_after = 1000
-happened = [{ pointer = "/payments/0/status", one_of = ["succeeded", "declined"] }]
-did_not_happen = [
-  { pointer = "/payments", empty = true },
-  { pointer = "/payments/0/status", one_of = ["created", "unknown", "failed"] },
-]
-answers = [
-  { when = { pointer = "/payments/0/status", equals = "declined" }, status = 402, pointer = "/payments/0" },
-  { status = 201, headers = { location = "/payments/{pointer:/payments/0/id}" }, pointer = "/payments/0" },
-]
-reference = "/payments/0/charge"
+{}
 [workers]
 reconcile_every = "50ms"
 sweep_every = "100ms"
 [[webhook]]
 name = "provider"
-scheme = "standard"
 secrets = ["env:PROVIDER_SECRET"]
-record = { forwarded_key = "/data/merchant_key" }
-happened = [{ pointer = "/type", one_of = ["charge.succeeded", "charge.declined"] }]
-answers = [
-  { when = { pointer = "/type", equals = "charge.declined" }, status = 402, pointer = "/data" },
-  { status = 201, pointer = "/data" },
-]
-reference = "/data/id"
-"#;
+{}"#,
+        example_payments::PROBE,
+        example_payments::WEBHOOK
+    )
+}
 
 /// Whether the provider tells a repetition by its own `Idempotency-Key`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,14 +104,14 @@ impl Town {
 
     /// A town whose gateway asks the API, and hears the provider; "not found" means that it did not happen once so much time has passed.
     pub(crate) fn opens_reconciled(memory: Memory, patience: Patience, horizon: &str) -> Self {
-        let town = Self::opens_configured(memory, patience, &RECONCILED.replace("HORIZON", horizon));
+        let town = Self::opens_configured(memory, patience, &reconciled(horizon));
         town.derives.set(true);
         town
     }
 
     /// A town in disorder, whose gateway keeps its records there, asks, and hears the provider itself.
     pub(crate) fn opens_in_a_storm(store: Option<&str>, horizon: &str) -> Self {
-        let more = RECONCILED.replace("HORIZON", horizon);
+        let more = reconciled(horizon);
         let mut town = Self::opens_over(store, Memory::None, Patience::Short, &more);
         town.provider_stops();
         let secret = Secret::parse(WEBHOOK_SECRET).unwrap();
