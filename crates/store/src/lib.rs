@@ -1,16 +1,17 @@
 #![doc = include_str!("../README.md")]
 //!
-//! # Room that is left, and where
+//! # Beyond rows
 //!
-//! - **Joining a caller's transaction** (atomic handlers): a store's statements are free functions over an open
-//!   transaction, and [`Store::apply`] is one caller of them (see `apply_in` of the SQLite store). A store that can join
-//!   will say so in [`Capability`] and implement a trait of its own, `Join`, beside [`Store`]; `Store` does not change.
+//! - **Joining a caller's transaction** (atomic handlers): [`join`], for stores that are a database of the caller's too.
+//! - **The outbox**, written in that transaction: [`jobs`].
 
 pub mod apart;
 pub mod clock;
 pub mod drive;
 pub mod error;
 pub mod faulty;
+pub mod jobs;
+pub mod join;
 pub mod memory;
 pub mod query;
 pub mod shared_cache;

@@ -1,0 +1,156 @@
+//! Joining a transaction that somebody else has begun: the key, the business rows and the answer in one commit.
+//!
+//! Two sides meet here. A database library offers [`Transactions`]: how to begin one, how to ask in it, how to end it. A store that
+//! can [`Join`] brings the statements. Neither knows the other, so that a caller's own pool, of whatever library, will do.
+//!
+//! **Invariant:** whoever is admitted twice is refused at the latest when its row is written: the unique index decides, inside the
+//! caller's transaction, and what was done in it goes with it. Everything before that only saves work.
+
+use std::borrow::Cow;
+use std::error::Error;
+use std::future::Future;
+use std::pin::Pin;
+
+use oncegate_core::identity::RecordId;
+use oncegate_core::record::Record;
+
+use crate::write::Write;
+use crate::{Result, Store};
+
+/// Why a database library could not do what it was asked.
+pub type Cause = Box<dyn Error + Send + Sync>;
+
+/// What a statement was answered with.
+pub type Asking<'a> = Pin<Box<dyn Future<Output = std::result::Result<Vec<Shown>, Cause>> + Send + 'a>>;
+
+/// A connection inside a transaction: all that is asked of a database library.
+///
+/// Statements are prepared under the text that they are given with, if the library does such things: there are few, and they stay
+/// the same. Parameters are `$1`, `$2`, … in PostgreSQL's, `?1`, `?2`, … in SQLite's.
+pub trait Connection: Send {
+    /// Runs one statement with these values, and gives the rows that it shows.
+    fn ask<'a>(&'a mut self, sql: &'a str, values: &'a [Value<'a>]) -> Asking<'a>;
+}
+
+/// What is bound to a parameter. Each says its type also where there is nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value<'v> {
+    /// A whole number.
+    Int(Option<i64>),
+    /// Text.
+    Text(Option<Cow<'v, str>>),
+    /// Bytes.
+    Bytes(Option<Cow<'v, [u8]>>),
+}
+
+/// One row: every statement shows columns of these names and types, or some of them, in any order. What it leaves out is `None`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shown {
+    /// `number`, a whole number: a count, or whether.
+    pub number: Option<i64>,
+    /// `clock`, a whole number: the database's time in microseconds.
+    pub clock: Option<i64>,
+    /// `id`, bytes.
+    pub id: Option<Vec<u8>>,
+    /// `scope`, text.
+    pub scope: Option<String>,
+    /// `key`, text.
+    pub key: Option<String>,
+    /// `operation`, text.
+    pub operation: Option<String>,
+    /// `rest`, bytes.
+    pub rest: Option<Vec<u8>>,
+    /// `answer`, bytes.
+    pub answer: Option<Vec<u8>>,
+}
+
+/// Where transactions come from: a caller's own pool.
+pub trait Transactions: Send + Sync + 'static {
+    /// One of them.
+    type Transaction: Transaction;
+
+    /// Begins one that may write.
+    fn begin(&self) -> impl Future<Output = Result<Self::Transaction>> + Send;
+}
+
+/// A transaction. Dropped, it is rolled back.
+pub trait Transaction: Connection + 'static {
+    /// What the caller's own statements are run on.
+    type Inner: Send;
+
+    /// That.
+    fn inner(&mut self) -> &mut Self::Inner;
+
+    /// Commits. The error says whether it may have been; then only reading again, once it has surely ended, can tell.
+    fn commit(self) -> impl Future<Output = Result<()>> + Send;
+
+    /// Rolls back.
+    fn roll_back(self) -> impl Future<Output = ()> + Send;
+}
+
+/// A store whose writes can be part of a caller's transaction on the same database.
+pub trait Join: Store {
+    /// Waits until it is this caller's turn to begin a transaction that writes, where the database has one writer; holds the turn
+    /// until it is dropped. Elsewhere it is always everybody's turn.
+    fn turn(&self) -> impl Future<Output = Turn> + Send;
+
+    /// Takes the key for this transaction, without waiting for another that has it.
+    fn take(
+        &self,
+        connection: &mut dyn Connection,
+        id: RecordId,
+    ) -> impl Future<Output = Result<Taken>> + Send;
+
+    /// Waits until every transaction that had taken the key has ended, and takes it: for whoever must know what became of its own
+    /// commit. Then a read is a proof.
+    fn take_after(
+        &self,
+        connection: &mut dyn Connection,
+        id: RecordId,
+    ) -> impl Future<Output = Result<Taken>> + Send;
+
+    /// Makes a conditional write part of the transaction. It is durable when the caller has committed, and not before.
+    fn join(
+        &self,
+        connection: &mut dyn Connection,
+        write: &Write,
+    ) -> impl Future<Output = Result<Joined>> + Send;
+}
+
+/// See [`Join::turn`].
+#[derive(Debug, Default)]
+pub struct Turn(#[expect(dead_code, reason = "held, not read")] Option<tokio::sync::OwnedSemaphorePermit>);
+
+impl Turn {
+    /// There is nothing to wait for.
+    #[must_use]
+    pub const fn everybodys() -> Self {
+        Self(None)
+    }
+
+    /// Ends with this.
+    #[must_use]
+    pub const fn of(permit: tokio::sync::OwnedSemaphorePermit) -> Self {
+        Self(Some(permit))
+    }
+}
+
+/// What came of taking a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Taken {
+    /// It is this transaction's until it ends; and this is its row, if there is one.
+    Mine(Option<Box<Record>>),
+    /// Another transaction has it, and has not ended. What it is about cannot be seen yet.
+    Twin,
+}
+
+/// What came of a write in a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Joined {
+    /// It is part of it.
+    Written,
+    /// Its condition did not hold: roll back.
+    Refused,
+}
