@@ -45,9 +45,15 @@ pub fn decide(record: Option<&Record>, event: &Event, now: Now) -> Step {
         (Event::CleanUp { reserve, over }, _) => clean_up(record, reserve, *over, now),
         (Event::Verdict(verdict), _) => hear(record, verdict, now),
 
-        (Event::Advance { .. } | Event::Complete { .. }, None) => Step::keep(Decision::Fenced(None)),
-        (Event::Release { .. } | Event::Doubt { .. }, None) => Step::keep(Decision::Fenced(None)),
-        (Event::Renew { .. } | Event::Entrust { .. }, None) => Step::keep(Decision::Fenced(None)),
+        (
+            Event::Advance { .. }
+            | Event::Complete { .. }
+            | Event::Release { .. }
+            | Event::Doubt { .. }
+            | Event::Renew { .. }
+            | Event::Entrust { .. },
+            None,
+        ) => Step::keep(Decision::Fenced(None)),
         (Event::Take(_) | Event::Sweep | Event::Ask(_) | Event::Forget { .. } | Event::Reap { .. }, None) => {
             Step::keep(Decision::Nothing)
         }

@@ -17,6 +17,7 @@
 //! ```
 
 mod answer;
+mod atomic;
 mod attempt;
 mod body;
 mod classify;
@@ -32,6 +33,7 @@ mod service;
 mod settle;
 
 pub use answer::refusal;
+pub use atomic::{Atomic, AtomicIdempotency, AtomicService, NotAtomic};
 pub use attempt::{Attempt, Failed};
 pub use body::{BoxError, RequestBody, ResponseBody};
 pub use layer::Idempotency;

@@ -239,7 +239,7 @@ impl Statements {
                     "SELECT seq, due_at, expires_at, state FROM {record} r WHERE attention_at <= $2::bigint \
                      AND CASE $1::text WHEN 'pending' THEN state = 0 AND due_at <= $2 \
                      WHEN 'doubted' THEN state = 4 AND due_at <= $2 \
-                     ELSE state IN (0, 3, 5) AND expires_at <= $2 END \
+                     ELSE state IN (0, 2, 3, 5) AND expires_at <= $2 END \
                      ORDER BY CASE $1::text WHEN 'expired' THEN expires_at ELSE due_at END, seq LIMIT $3::bigint"
                 ),
             ),
