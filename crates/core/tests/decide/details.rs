@@ -198,6 +198,7 @@ fn the_reaper_waits_for_grace_and_clock_error() {
 fn an_entrusted_lease_does_not_end_and_its_holder_settles_it_whenever() {
     let (row, lease) = granted(None, arrival(1), at(0));
     let row = row_after(Some(&row), &Event::Entrust { holder: lease.holder }, at(1));
+    assert_eq!(row.due_at(), None, "no worker has to look at it");
     let month = at(30 * 86_400);
     let (_, step) = apply(Some(&row), &Event::Arrive(arrival(2)), month);
     assert_eq!(step.decision, Decision::Busy { until: Timestamp::NEVER });

@@ -4,16 +4,16 @@
 //! advisory lock before it only tells a twin at once that it is one: waiting for the index would mean waiting for the other's whole
 //! handler.
 //!
-//! A row that is written once, settled already, needs no note (see the migration): no later write of the usual path has to stay off
-//! its indexes, so the index over `attention_at` finds it when it expires.
+//! A row that is written once, settled already, needs no note (see the migrations): no later write has to stay off its indexes, so
+//! it has an index of its own, over `kept_until`, by which it is found when it expires.
 
 use std::borrow::Cow;
 
 use oncegate_core::audit::Entry;
 use oncegate_core::codec::Malformed;
 use oncegate_core::identity::RecordId;
+use oncegate_core::record::Record;
 use oncegate_core::record::codec::Texts;
-use oncegate_core::record::{Record, StateKind};
 use oncegate_core::time::Timestamp;
 use oncegate_store::join::{Cause, Connection, Join, Joined, Shown, Taken, Turn, Value};
 use oncegate_store::{Change, Effect, Kind, Result, StoreError, Write};
@@ -46,12 +46,15 @@ impl Statements {
         let shown = format!(
             "r.id, r.scope, r.key, r.operation, r.rest, (SELECT bytes FROM {schema}.answer WHERE seq = r.seq) AS answer"
         );
-        // A lease that ends is found by a note of its own; one that does not needs none.
+        // A lease that ends is found by a note of its own. One that does not is under a note like a batch's, which is looked at now and
+        // then: its answer will have to be found when it expires.
         let noted = |rows: &str| {
+            let first = format!("CASE WHEN $6 IS NULL THEN seq - seq % {BATCH_MAX} ELSE seq END");
+            let last =
+                format!("CASE WHEN $6 IS NULL THEN seq - seq % {BATCH_MAX} + {} ELSE seq END", BATCH_MAX - 1);
             format!(
-                "noted AS (INSERT INTO {schema}.note (kind, due_at, first, last) SELECT 1, $6, seq, seq FROM {rows} \
-                 WHERE $5 = 1 AND $6 < {})",
-                i64::MAX
+                "noted AS (INSERT INTO {schema}.note (kind, due_at, first, last) \
+                 SELECT 1, coalesce($6, $9), {first}, {last} FROM {rows} WHERE $5 = 1)"
             )
         };
         Self {
@@ -150,16 +153,11 @@ async fn tell(connection: &mut dyn Connection, sql: &str, entry: &Entry) -> Resu
 /// What changes, in the order of [`CHANGING`].
 fn columns(record: &Record) -> [Value<'_>; 10] {
     let micros = |moment: Option<Timestamp>| Value::Int(moment.map(Timestamp::as_micros));
-    let attention = match record.state.kind() {
-        // Found by the index instead of a note.
-        StateKind::Completed => record.expires_at.map(Timestamp::as_micros),
-        _ => attention_at(record),
-    };
     [
         int(record.version.as_raw()),
         int(i64::from(state_column(record.state.kind()))),
         micros(record.due_at()),
-        Value::Int(attention),
+        Value::Int(attention_at(record)),
         micros(record.expires_at),
         int(record.created_at.as_micros()),
         int(i64::from(record.is_resumable())),
