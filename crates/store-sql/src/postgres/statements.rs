@@ -7,13 +7,15 @@
 use tokio_postgres::types::Type;
 
 use super::settings::Schema;
+use jobs::Outbox;
 use trail::Trail;
 
+pub(super) mod jobs;
 pub(super) mod trail;
 pub(super) mod types;
 
 /// How many there are.
-pub(super) const QUERIES: usize = 24;
+pub(super) const QUERIES: usize = 33;
 
 /// A statement, the types of its parameters (as it casts them), and its place among a session's prepared ones.
 #[derive(Debug)]
@@ -46,6 +48,7 @@ pub(super) struct Statements {
     pub(super) counts: Query,
     /// The audit trail, and what is kept apart.
     pub(super) trail: Trail,
+    pub(super) outbox: Outbox,
     /// The same as above, where some of the writes tell something.
     pub(super) insert_told: Query,
     pub(super) settle_told: Query,
@@ -252,6 +255,7 @@ impl Statements {
                 ),
             ),
             trail: Trail::new(schema, 18),
+            outbox: Outbox::new(schema, 24),
             by_reference: format!("r.seq = ANY(ARRAY(SELECT seq FROM {record} WHERE reference = ?))"),
             select,
         }
