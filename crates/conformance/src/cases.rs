@@ -18,11 +18,19 @@ use crate::samples::{
 };
 
 mod ask;
+mod jobs;
 mod trail;
 
 pub use ask::{
     browsing_filters, browsing_pages_show_each_row_once, counts_are_true, due_finds_what_is_due,
     parked_is_never_due, the_clock_never_runs_backwards,
+};
+
+pub use jobs::{
+    a_claim_ends, a_line_is_kept_in_order, a_parked_job_holds_back_its_own_line, depth_is_true,
+    every_field_of_a_job_comes_back, only_old_jobs_that_are_over_are_dropped, only_the_claimer_reports,
+    only_what_is_due_is_claimed, parked_jobs_are_listed_and_put_back, racing_claimers_share_the_jobs,
+    what_was_delivered_is_kept,
 };
 
 pub use trail::{

@@ -79,6 +79,35 @@ macro_rules! for_each_case {
     };
 }
 
+/// Every case of the outbox, once.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! for_each_outbox_case {
+    ([$($callback:tt)*] $($prefix:tt)*) => {
+        $($callback)* ! { $($prefix)*
+            every_field_of_a_job_comes_back
+            only_what_is_due_is_claimed
+            racing_claimers_share_the_jobs
+            a_claim_ends
+            only_the_claimer_reports
+            what_was_delivered_is_kept
+            a_line_is_kept_in_order
+            a_parked_job_holds_back_its_own_line
+            parked_jobs_are_listed_and_put_back
+            depth_is_true
+            only_old_jobs_that_are_over_are_dropped
+        }
+    };
+}
+
+/// The same as [`suite!`], for a store that keeps an outbox.
+#[macro_export]
+macro_rules! outbox_suite {
+    ($name:ident, $harness:ty) => {
+        $crate::for_each_outbox_case! { [$crate::__suite_module] $name $harness; }
+    };
+}
+
 /// Makes a module with one test a case, and the random histories. The one line that a store's tests need.
 #[macro_export]
 macro_rules! suite {

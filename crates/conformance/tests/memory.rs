@@ -37,6 +37,7 @@ impl Harness for Memory {
 }
 
 oncegate_conformance::suite!(memory, Memory);
+oncegate_conformance::outbox_suite!(outbox, Memory);
 
 /// Two batches in doubt remove the same row; that the other did it shows when the late one lands and inserts.
 #[test]
@@ -287,8 +288,20 @@ fn the_contract_and_the_cases_are_one_list() {
     macro_rules! names {
         ($($case:ident)*) => { [$(stringify!($case)),*] };
     }
-    let cases = oncegate_conformance::for_each_case! { [names] };
-    let contract = include_str!("../../store/src/lib.rs");
+    are_one_list(
+        &oncegate_conformance::for_each_case! { [names] },
+        include_str!("../../store/src/lib.rs"),
+        // Two cases are about the whole rather than about one promise.
+        &["the_rules_hold_over_this_store", "random_histories_equal_the_model"],
+    );
+    are_one_list(
+        &oncegate_conformance::for_each_outbox_case! { [names] },
+        include_str!("../../store/src/jobs.rs"),
+        &[],
+    );
+}
+
+fn are_one_list(cases: &[&str], contract: &str, whole: &[&str]) {
     let named: Vec<_> = contract
         .split("(`")
         .skip(1)
@@ -298,8 +311,6 @@ fn the_contract_and_the_cases_are_one_list() {
     for name in &named {
         assert!(cases.contains(name), "the contract names {name}, which is no case");
     }
-    // Two cases are about the whole rather than about one promise.
-    let whole = ["the_rules_hold_over_this_store", "random_histories_equal_the_model"];
     for case in cases.iter().filter(|case| !whole.contains(case)) {
         assert!(named.contains(case), "no promise of the contract names {case}");
     }

@@ -191,13 +191,7 @@ impl RecordId {
 
 impl fmt::Display for RecordId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(ID_PREFIX)?;
-        let value = u128::from_be_bytes(self.0);
-        for place in (0..ID_LETTERS).rev() {
-            let letter = ALPHABET[usize::try_from((value >> (place * 5)) & 31).unwrap_or(0)];
-            write!(f, "{}", char::from(letter))?;
-        }
-        Ok(())
+        write!(f, "{ID_PREFIX}{}", spell(self.0))
     }
 }
 
@@ -223,21 +217,34 @@ impl FromStr for RecordId {
     type Err = NotARecordId;
 
     fn from_str(text: &str) -> Result<Self, NotARecordId> {
-        let letters = text.strip_prefix(ID_PREFIX).ok_or(NotARecordId)?;
-        if letters.len() != ID_LETTERS {
-            return Err(NotARecordId);
-        }
-        let mut value: u128 = 0;
-        for (place, letter) in letters.bytes().enumerate() {
-            let digit = ALPHABET.iter().position(|a| *a == letter).ok_or(NotARecordId)?;
-            // 26 letters hold 130 bits: the first may only carry three.
-            if place == 0 && digit > 7 {
-                return Err(NotARecordId);
-            }
-            value = (value << 5) | digit as u128;
-        }
-        Ok(Self(value.to_be_bytes()))
+        text.strip_prefix(ID_PREFIX).and_then(read_letters).map(Self).ok_or(NotARecordId)
     }
+}
+
+/// 128 bits as 26 letters and digits, as every public name is written.
+#[must_use]
+pub fn spell(bits: [u8; 16]) -> String {
+    let value = u128::from_be_bytes(bits);
+    let letter = |place| ALPHABET[usize::try_from((value >> (place * 5)) & 31).unwrap_or(0)];
+    (0..ID_LETTERS).rev().map(|place| char::from(letter(place))).collect()
+}
+
+/// Reads back what [`spell`] wrote, and nothing else.
+#[must_use]
+pub fn read_letters(letters: &str) -> Option<[u8; 16]> {
+    if letters.len() != ID_LETTERS {
+        return None;
+    }
+    let mut value: u128 = 0;
+    for (place, letter) in letters.bytes().enumerate() {
+        let digit = ALPHABET.iter().position(|a| *a == letter)?;
+        // 26 letters hold 130 bits: the first may only carry three.
+        if place == 0 && digit > 7 {
+            return None;
+        }
+        value = (value << 5) | digit as u128;
+    }
+    Some(value.to_be_bytes())
 }
 
 /// Bytes as lower-case hex.

@@ -16,7 +16,7 @@ use oncegate_core::time::Now;
 use oncegate_store::signals::Signal;
 use oncegate_store::{Effect, Kind, Store, StoreError};
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::atomic::InHand;
 use crate::breaker::Breaker;
@@ -54,6 +54,8 @@ pub(crate) struct Inner<S> {
     pub(crate) who: Who,
     /// Wakes the reconciler: there is somebody to be asked.
     pub(crate) doubts: Notify,
+    /// Wakes the outbox: so often something was promised on this node.
+    pub(crate) promises: watch::Sender<u64>,
     pub(crate) runtime: Handle,
     /// Work that goes on without anybody waiting for it: clean-ups, abandoned attempts.
     pub(crate) behind: Behind,
@@ -89,6 +91,7 @@ impl<S: Store> Engine<S> {
                 ..Who::default()
             },
             doubts: Notify::new(),
+            promises: watch::Sender::new(0),
             options,
             runtime,
             behind: Behind::default(),

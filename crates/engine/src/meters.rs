@@ -67,6 +67,18 @@ pub mod names {
     pub const APART_KEPT: &str = "oncegate.apart.kept.count";
     /// Those of them whose record never appeared.
     pub const APART_EXPIRED: &str = "oncegate.apart.expired.count";
+    /// Deliveries of the outbox, by `effect` and `result`: delivered, later, refused.
+    pub const OUTBOX_DELIVERY: &str = "oncegate.outbox.delivery.count";
+    /// Seconds that one delivery took, by `effect`.
+    pub const OUTBOX_SECONDS: &str = "oncegate.outbox.delivery.duration.seconds";
+    /// Jobs that were put before an operator, by `effect`.
+    pub const OUTBOX_PARKED: &str = "oncegate.outbox.parked.count";
+    /// Jobs that wait for an operator, by `effect`.
+    pub const OUTBOX_DEAD: &str = "oncegate.outbox.dead_letters";
+    /// Jobs that wait or are being delivered, by `effect`.
+    pub const OUTBOX_WAITING: &str = "oncegate.outbox.waiting";
+    /// Seconds since the oldest of them was promised, by `effect`.
+    pub const OUTBOX_OLDEST: &str = "oncegate.outbox.oldest.seconds";
     /// Duplicates of a scope: of a bounded number of busy scopes, and `other`.
     pub const DUPLICATES: &str = "api.idempotency.duplicates.count";
 }
@@ -96,6 +108,17 @@ pub(crate) fn begin_at_zero() {
 pub(crate) fn begin_worker_at_zero(worker: &'static str) {
     counter!(names::WORKER_PASS, "worker" => worker).increment(0);
     counter!(names::WORKER_ERROR, "worker" => worker).increment(0);
+}
+
+/// The same for an effect that is about to be delivered.
+pub(crate) fn begin_effect_at_zero(effect: &str) {
+    for result in ["delivered", "later", "refused"] {
+        counter!(names::OUTBOX_DELIVERY, "effect" => effect.to_owned(), "result" => result).increment(0);
+    }
+    counter!(names::OUTBOX_PARKED, "effect" => effect.to_owned()).increment(0);
+    for gauge in [names::OUTBOX_WAITING, names::OUTBOX_DEAD, names::OUTBOX_OLDEST] {
+        gauge!(gauge, "effect" => effect.to_owned()).set(0.0);
+    }
 }
 
 /// The meters of one route. Made when it is first used, so install a recorder before that.

@@ -190,7 +190,7 @@ struct Work<S> {
 }
 
 /// After a failure the next pass comes after this, doubled with every further one, up to the worker's own pause.
-const FAILURE_PAUSE: Duration = Duration::from_millis(200);
+pub(crate) const FAILURE_PAUSE: Duration = Duration::from_millis(200);
 
 impl<S: Store> Work<S> {
     async fn run(self) {
@@ -256,7 +256,7 @@ impl<S: Store> Work<S> {
 }
 
 /// Between a half and the whole of it, so that nodes that were started together do not work in step.
-fn jittered(pause: Duration) -> Duration {
+pub(crate) fn jittered(pause: Duration) -> Duration {
     pause.mul_f64(0.5 + 0.5 * fraction())
 }
 

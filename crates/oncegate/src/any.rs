@@ -3,16 +3,19 @@
 use std::sync::Arc;
 
 use oncegate_core::audit::Entry;
-use oncegate_core::identity::RecordId;
+use oncegate_core::identity::{RecordId, Token};
 use oncegate_core::record::Record;
 use oncegate_core::time::Timestamp;
 use oncegate_store::clock::Clock;
+use oncegate_store::jobs::{Claim, Depth, Job, JobId, Jobs, Report};
 use oncegate_store::memory::MemoryStore;
 use oncegate_store::shared_cache::Realm;
 use oncegate_store::signals::Signals;
 use oncegate_store::{
     Apart, Capability, Counts, Cursor, Due, Filter, Outcome, Page, Result, Scan, Store, Write,
 };
+#[cfg(feature = "redis")]
+use oncegate_store::{Effect, Kind, StoreError};
 #[cfg(feature = "redis")]
 use oncegate_store_redis::RedisStore;
 #[cfg(feature = "postgres")]
@@ -132,5 +135,81 @@ impl Store for AnyStore {
 
     fn realm(&self) -> Option<Realm> {
         on_any!(self, store => store.realm())
+    }
+}
+
+/// The same call on whichever store it is that keeps an outbox.
+macro_rules! on_any_outbox {
+    ($store:expr, $operation:literal, $inner:ident => $call:expr) => {
+        match $store {
+            AnyStore::Memory($inner) => $call,
+            #[cfg(feature = "sqlite")]
+            AnyStore::Sqlite($inner) => $call,
+            #[cfg(feature = "postgres")]
+            AnyStore::Postgres($inner) => $call,
+            #[cfg(feature = "redis")]
+            AnyStore::Redis(_) => Err(no_outbox($operation)),
+        }
+    };
+}
+
+#[cfg(feature = "redis")]
+fn no_outbox(operation: &'static str) -> StoreError {
+    let words = "Redis keeps no outbox, because a promise must be written in the transaction that makes it. Keep the records in \
+                 PostgreSQL or SQLite to use one";
+    StoreError::new(Kind::Misconfigured, Effect::None, operation).because(words)
+}
+
+impl AnyStore {
+    /// Whether it has an outbox; where it has none, everything that is asked of it fails.
+    #[must_use]
+    pub const fn keeps_outbox(&self) -> bool {
+        match self {
+            Self::Memory(_) => true,
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(_) => true,
+            #[cfg(feature = "postgres")]
+            Self::Postgres(_) => true,
+            #[cfg(feature = "redis")]
+            Self::Redis(_) => false,
+        }
+    }
+}
+
+impl Jobs for AnyStore {
+    async fn promise(&self, jobs: &[Job]) -> Result<()> {
+        on_any_outbox!(self, "promise", store => store.promise(jobs).await)
+    }
+
+    async fn claim(&self, claim: &Claim<'_>) -> Result<Vec<Job>> {
+        on_any_outbox!(self, "claim", store => store.claim(claim).await)
+    }
+
+    async fn report(&self, token: Token, reports: &[Report]) -> Result<Vec<bool>> {
+        on_any_outbox!(self, "report", store => store.report(token, reports).await)
+    }
+
+    async fn job(&self, id: JobId) -> Result<Option<Job>> {
+        on_any_outbox!(self, "job", store => store.job(id).await)
+    }
+
+    async fn jobs_of(&self, record: RecordId) -> Result<Vec<Job>> {
+        on_any_outbox!(self, "jobs_of", store => store.jobs_of(record).await)
+    }
+
+    async fn parked(&self, after: Option<JobId>, limit: usize) -> Result<Vec<Job>> {
+        on_any_outbox!(self, "parked", store => store.parked(after, limit).await)
+    }
+
+    async fn unpark(&self, id: JobId) -> Result<bool> {
+        on_any_outbox!(self, "unpark", store => store.unpark(id).await)
+    }
+
+    async fn depth(&self) -> Result<Vec<Depth>> {
+        on_any_outbox!(self, "depth", store => store.depth().await)
+    }
+
+    async fn drop_jobs(&self, before: Timestamp, limit: usize) -> Result<usize> {
+        on_any_outbox!(self, "drop_jobs", store => store.drop_jobs(before, limit).await)
     }
 }

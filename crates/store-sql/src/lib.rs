@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod job;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "sqlite")]

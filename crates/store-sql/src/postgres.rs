@@ -24,6 +24,7 @@ mod batch;
 mod browse;
 mod checks;
 mod error;
+mod jobs;
 mod join;
 mod link;
 mod migrate;

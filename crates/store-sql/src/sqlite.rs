@@ -28,6 +28,7 @@ mod checkpoint;
 mod connection;
 mod error;
 mod file;
+mod jobs;
 mod join;
 mod migrate;
 mod places;

@@ -21,3 +21,4 @@ impl Harness for Sqlite {
 }
 
 oncegate_conformance::suite!(sqlite, Sqlite);
+oncegate_conformance::outbox_suite!(outbox, Sqlite);

@@ -49,3 +49,4 @@ impl Drop for Postgres {
 }
 
 oncegate_conformance::suite!(postgres, Postgres);
+oncegate_conformance::outbox_suite!(outbox, Postgres);

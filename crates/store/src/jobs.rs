@@ -5,20 +5,79 @@
 //!
 //! Not here: calling anybody (the engine's outbox).
 
+use std::fmt;
 use std::future::Future;
+use std::str::FromStr;
 use std::time::Duration;
 
-use oncegate_core::identity::{RecordId, Token};
+use oncegate_core::codec::Encoder;
+use oncegate_core::identity::{RecordId, Token, read_letters, spell};
 use oncegate_core::record::{Holder, Reason};
 use oncegate_core::response::Answer;
 use oncegate_core::time::Timestamp;
+use sha2::{Digest, Sha256};
 
 use crate::join::{Connection, Join};
 use crate::{Result, Store};
 
 /// A job's name: derived from the life that promised it and its place among that life's promises, so the same promise has the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct JobId(pub [u8; 16]);
+pub struct JobId([u8; 16]);
+
+const PREFIX: &str = "job_";
+
+impl JobId {
+    /// The job that a life promised in this place: 0 is its first.
+    #[must_use]
+    pub fn of(life: Token, place: u32) -> Self {
+        let mut frame = Encoder::new();
+        frame.bytes(b"oncegate job 1");
+        frame.bytes(life.as_bytes());
+        frame.u32(place);
+        let digest = Sha256::digest(frame.finish());
+        let mut id = [0; 16];
+        id.copy_from_slice(&digest[..16]);
+        Self(id)
+    }
+
+    /// Wraps stored bytes.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes, as stores index them.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+}
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{PREFIX}{}", spell(self.0))
+    }
+}
+
+/// Not a job's id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotAJobId;
+
+impl fmt::Display for NotAJobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a job's id is `{PREFIX}` followed by 26 letters and digits")
+    }
+}
+
+impl std::error::Error for NotAJobId {}
+
+impl FromStr for JobId {
+    type Err = NotAJobId;
+
+    fn from_str(text: &str) -> std::result::Result<Self, NotAJobId> {
+        text.strip_prefix(PREFIX).and_then(read_letters).map(Self).ok_or(NotAJobId)
+    }
+}
 
 /// A promise of an external call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +106,45 @@ pub struct Job {
     pub stage: Stage,
     /// Why the last try did not deliver it.
     pub last_error: Option<Reason>,
+}
+
+impl Job {
+    /// A promise that nobody has tried to keep yet: due at once, in any order, and nobody waits for its answer.
+    #[must_use]
+    pub fn promised(
+        id: JobId,
+        effect: &str,
+        payload: Vec<u8>,
+        whose: (RecordId, Token),
+        now: Timestamp,
+    ) -> Self {
+        Self {
+            id,
+            effect: effect.into(),
+            payload,
+            line: None,
+            record: whose.0,
+            life: whose.1,
+            answers: None,
+            created_at: now,
+            due_at: now,
+            tries: 0,
+            stage: Stage::Waiting,
+            last_error: None,
+        }
+    }
+
+    /// What the provider is to dedupe by: the same at every try, on every node.
+    ///
+    /// A job whose answer is the record's goes by the record's own derived key, because that is what a probe asks by and a webhook
+    /// echoes when nobody knows how it ended. Others must not be taken for it, and go by their own name.
+    #[must_use]
+    pub fn downstream_key(&self) -> String {
+        match self.answers {
+            Some(_) => self.record.derived_key(self.life),
+            None => spell(self.id.0),
+        }
+    }
 }
 
 /// How far a job has come.
@@ -78,9 +176,7 @@ pub struct Claim<'c> {
     pub token: Token,
     /// Of these effects only: those that the claimer can bring about.
     pub effects: &'c [&'c str],
-    /// Due by then.
-    pub now: Timestamp,
-    /// For how long from now; then anybody may claim it again.
+    /// For how long from now, by the store's clock; then anybody may claim it again.
     pub span: Duration,
     /// At most so many.
     pub limit: usize,
@@ -102,10 +198,10 @@ pub enum Became {
     Delivered(Receipt),
     /// Over.
     Done(Receipt),
-    /// Not delivered: again, from then on.
+    /// Not delivered: again after a while, by the store's clock.
     Later {
-        /// When.
-        due_at: Timestamp,
+        /// How long.
+        after: Duration,
         /// Why.
         why: Reason,
     },
@@ -126,40 +222,105 @@ pub struct Depth {
     pub oldest: Option<Timestamp>,
 }
 
-/// A store that keeps an outbox beside its records.
+/// A store that keeps an outbox beside its records. Time is the store's own clock, so that no node claims early what another holds.
 pub trait Jobs: Store {
+    /// Writes jobs in a transaction of their own: for promises that go with no other write.
+    ///
+    /// # Contract
+    /// - Every field comes back as it was promised, and a promise made again is one promise. (`every_field_of_a_job_comes_back`)
+    fn promise(&self, jobs: &[Job]) -> impl Future<Output = Result<()>> + Send;
+
     /// Claims jobs that are due, the longest due first, without waiting for others that do the same. Of a line, only the first that is
     /// not over. Those that are delivered already, and whose claimer died, come too.
+    ///
+    /// # Contract
+    /// - Of racing claimers, exactly one gets each job. (`racing_claimers_share_the_jobs`)
+    /// - A claim has an end, and then the job is anybody's. (`a_claim_ends`)
+    /// - Only what is due, of the effects that were asked for, the longest due first. (`only_what_is_due_is_claimed`)
+    /// - Jobs of one line come one after the other, as they were promised. (`a_line_is_kept_in_order`)
+    /// - A parked job holds back its own line, and no other. (`a_parked_job_holds_back_its_own_line`)
     fn claim(&self, claim: &Claim<'_>) -> impl Future<Output = Result<Vec<Job>>> + Send;
 
     /// Writes what became of jobs that are still claimed under `token`, in one commit; says of each whether it was.
+    ///
+    /// # Contract
+    /// - Under another token, or after the job has ended, nothing is written. (`only_the_claimer_reports`)
+    /// - What came back is kept, also when the claimer dies before the end. (`what_was_delivered_is_kept`)
     fn report(&self, token: Token, reports: &[Report]) -> impl Future<Output = Result<Vec<bool>>> + Send;
 
     /// One job.
     fn job(&self, id: JobId) -> impl Future<Output = Result<Option<Job>>> + Send;
 
     /// What a record has promised, oldest first.
+    ///
+    /// # Contract
+    /// - All of them, whatever their stage, and nobody else's. (`every_field_of_a_job_comes_back`)
     fn jobs_of(&self, record: RecordId) -> impl Future<Output = Result<Vec<Job>>> + Send;
 
     /// Jobs before an operator, oldest first, after this one; at most `limit`.
+    ///
+    /// # Contract
+    /// - Pages show each once. (`parked_jobs_are_listed_and_put_back`)
     fn parked(&self, after: Option<JobId>, limit: usize) -> impl Future<Output = Result<Vec<Job>>> + Send;
 
     /// Puts a parked job before the machine again, as if nobody had tried; says whether it was parked.
-    fn unpark(&self, id: JobId, now: Timestamp) -> impl Future<Output = Result<bool>> + Send;
+    ///
+    /// # Contract
+    /// - It is due at once, and its tries count from the start. (`parked_jobs_are_listed_and_put_back`)
+    fn unpark(&self, id: JobId) -> impl Future<Output = Result<bool>> + Send;
 
-    /// How full it is, effect by effect.
+    /// How full it is, effect by effect; what is over does not count.
+    ///
+    /// # Contract
+    /// - Each effect with its own numbers. (`depth_is_true`)
     fn depth(&self) -> impl Future<Output = Result<Vec<Depth>>> + Send;
 
     /// Drops at most `limit` jobs that were over before this; says how many.
+    ///
+    /// # Contract
+    /// - Only what is over goes, and only once it is old. (`only_old_jobs_that_are_over_are_dropped`)
     fn drop_jobs(&self, before: Timestamp, limit: usize) -> impl Future<Output = Result<usize>> + Send;
 }
 
 /// A store whose outbox can be written to in a caller's transaction.
 pub trait Enqueue: Join + Jobs {
     /// Writes jobs in the transaction: they are promised when the caller has committed, and not before.
+    ///
+    /// Transactions that promise into one line wait for each other until they end, so that the order of a line is that of the commits.
     fn enqueue(
         &self,
         connection: &mut dyn Connection,
         jobs: &[Job],
     ) -> impl Future<Output = Result<()>> + Send;
+}
+
+#[cfg(test)]
+mod tests {
+    use oncegate_core::identity::Fence;
+
+    use super::*;
+
+    fn life(n: u8) -> Token {
+        Token::from_bytes([n; 16])
+    }
+
+    /// Providers remember downstream keys for weeks: a release that derived others would do everything again.
+    /// Expected by python3: hashlib.sha256 of the length-prefixed frame, see `oncegate_core::codec`.
+    #[test]
+    fn names_and_downstream_keys_are_pinned_and_read_back() {
+        let id = JobId::of(life(1), 0);
+        assert_eq!(id.to_string(), "job_0dhda0ngyf0nt55mp420e61ftv");
+        assert_eq!(id.to_string().parse(), Ok(id));
+        assert_ne!(id, JobId::of(life(1), 1));
+        assert_ne!(id, JobId::of(life(2), 0));
+        for wrong in ["", "job_", "job_x", "op_00000000000000000000000000", &id.to_string().to_uppercase()] {
+            assert_eq!(wrong.parse::<JobId>(), Err(NotAJobId), "{wrong}");
+        }
+        let record = RecordId::from_bytes([7; 16]);
+        let now = Timestamp::from_micros(0);
+        let mut job = Job::promised(id, "charge", Vec::new(), (record, life(1)), now);
+        assert_eq!(format!("job_{}", job.downstream_key()), id.to_string());
+        job.answers = Some(Holder { life: life(1), token: life(2), fence: Fence::from_raw(3) });
+        assert_eq!(job.downstream_key(), record.derived_key(life(1)), "what probes and webhooks go by");
+    }
 }

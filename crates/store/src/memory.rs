@@ -20,6 +20,10 @@ use crate::signals::Signals;
 use crate::write::{Change, Outcome, Write};
 use crate::{Capability, Durability, Result, Sharing, Store, Writing};
 
+mod jobs;
+
+use jobs::Outbox;
+
 /// Rows in memory, by id, with the order in which they came.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Model {
@@ -27,6 +31,7 @@ pub struct Model {
     inserted: u64,
     entries: Vec<Entry>,
     apart: Vec<Apart>,
+    outbox: Outbox,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

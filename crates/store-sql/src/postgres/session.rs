@@ -180,7 +180,12 @@ async fn connect(
         tokio::spawn(attend(connection, Arc::clone(&warnings), heard));
         client
     };
-    Ok(Session { client, pooling: Pooling::Direct, prepared: Default::default(), warnings })
+    Ok(Session {
+        client,
+        pooling: Pooling::Direct,
+        prepared: std::array::from_fn(|_| OnceCell::new()),
+        warnings,
+    })
 }
 
 fn refused(error: tokio_postgres::Error) -> Failure {

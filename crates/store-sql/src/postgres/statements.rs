@@ -7,13 +7,15 @@
 use tokio_postgres::types::Type;
 
 use super::settings::Schema;
+use jobs::Outbox;
 use trail::Trail;
 
+pub(super) mod jobs;
 pub(super) mod trail;
 pub(super) mod types;
 
 /// How many there are.
-pub(super) const QUERIES: usize = 25;
+pub(super) const QUERIES: usize = 34;
 
 /// A statement, the types of its parameters (as it casts them), and its place among a session's prepared ones.
 #[derive(Debug)]
@@ -48,6 +50,7 @@ pub(super) struct Statements {
     pub(super) counts: Query,
     /// The audit trail, and what is kept apart.
     pub(super) trail: Trail,
+    pub(super) outbox: Outbox,
     /// The same as above, where some of the writes tell something.
     pub(super) insert_told: Query,
     pub(super) settle_told: Query,
@@ -246,7 +249,7 @@ impl Statements {
                 ),
             ),
             kept: query(
-                24,
+                33,
                 format!(
                     "SELECT seq, kept_until, coalesce((SELECT octet_length(bytes) FROM {answer} a WHERE a.seq = r.seq), 0) \
                      FROM {record} r WHERE kept_until <= $1::bigint ORDER BY kept_until, seq LIMIT $2::bigint"
@@ -261,6 +264,7 @@ impl Statements {
                 ),
             ),
             trail: Trail::new(schema, 18),
+            outbox: Outbox::new(schema, 24),
             by_reference: format!("r.seq = ANY(ARRAY(SELECT seq FROM {record} WHERE reference = ?))"),
             select,
         }

@@ -18,10 +18,11 @@ use super::statements::{
 };
 use super::{PostgresOptions, PostgresStore, migrate};
 
+mod outbox;
 mod pages;
 
 const BATCH: u64 = 64;
-const TABLES: [&str; 5] = ["record", "answer", "note", "entry", "apart"];
+const TABLES: [&str; 6] = ["record", "answer", "note", "entry", "apart", "job"];
 /// The first 128 notes of [`Place::fill`].
 const PAGE: &str = "1, 4000000000000000, 0, 4000000000012701, 4100000000000000";
 
@@ -66,7 +67,11 @@ impl Place {
              FROM generate_series(1, {rows}, 100) n; \
              INSERT INTO {{}}.entry (id, at, act, node, bytes) SELECT int8send(n), n, 1, '', '' \
              FROM generate_series(1, {rows}) n; \
-             INSERT INTO {{}}.apart SELECT int8send(n), n, n, '' FROM generate_series(1, {rows}) n"
+             INSERT INTO {{}}.apart SELECT int8send(n), n, n, '' FROM generate_series(1, {rows}) n; \
+             INSERT INTO {{}}.job (id, effect, payload, line, record, life, created_at, due_at, tries, stage, over_at) \
+             SELECT int8send(n * 2654435761 % 4294967296) || int8send(n), (n % 50)::text, '', \
+             CASE WHEN n % 10 = 1 THEN int8send(n / 20) END, int8send(n), '', n, n, 0, \
+             CASE WHEN n % 100 = 0 THEN 2 WHEN n % 2 = 0 THEN 3 ELSE 0 END, n FROM generate_series(1, {rows}) n"
         ))
         .await;
     }
@@ -95,6 +100,14 @@ impl Place {
             ("keep_apart", &all.trail.keep_apart, SETUP_WRITE),
             ("apart", &all.trail.apart, SETUP_READ),
             ("drop_apart", &all.trail.drop_apart, SETUP_WRITE),
+            ("promise", &all.outbox.promise, SETUP_WRITE),
+            ("claim", &all.outbox.claim, SETUP_WRITE),
+            ("report", &all.outbox.report, SETUP_WRITE),
+            ("job", &all.outbox.one, SETUP_READ),
+            ("jobs_of", &all.outbox.of_record, SETUP_READ),
+            ("parked", &all.outbox.parked, SETUP_READ),
+            ("unpark", &all.outbox.unpark, SETUP_WRITE),
+            ("drop_jobs", &all.outbox.drop_jobs, SETUP_WRITE),
             ("read_refused", &all.read, SETUP_WRITE),
             ("read", &all.read, SETUP_READ),
             ("read_by_seq", &all.read_by_seq, SETUP_READ),
@@ -115,6 +128,10 @@ fn bound(what: &str, query: &Query, first: u64) -> String {
     match what {
         "page" => return "1, 4100000000000000, 0, 0".to_owned(),
         "tidy" => return format!("{PAGE}, 1"),
+        "claim" => return format!("'\\x00', '{{1,3}}', 1000000, {BATCH}"),
+        "job" | "jobs_of" | "unpark" => return format!("'\\x{:016x}'", 7),
+        "parked" => return format!("NULL, {BATCH}"),
+        "drop_jobs" => return format!("1000, {BATCH}"),
         "story" => return format!("'\\x{:016x}', {BATCH}", 7),
         "drop_entries" => return format!("1000, {BATCH}"),
         "keep_apart" => return "'\\x00', 1, 1, '\\x00'".to_owned(),
@@ -139,6 +156,7 @@ fn bound(what: &str, query: &Query, first: u64) -> String {
             &Type::TEXT_ARRAY => array(&|n| n.to_string()),
             &Type::TEXT => "'doubted'".to_owned(),
             &Type::BOOL => "false".to_owned(),
+            &Type::BYTEA => "'\\x00'".to_owned(),
             _ => "1".to_owned(),
         });
     }
@@ -175,6 +193,13 @@ fn is_by_index(what: &str, plan: &str) {
         "keep_apart" => ["Insert on apart", "Conflict Resolution: NOTHING"],
         "apart" => ["using apart_age on apart", "(at >= "],
         "drop_apart" => ["using apart_name on apart", "Index Cond: (sha256(name) = ANY ("],
+        "promise" => ["Conflict Arbiter Indexes: job_id", "Insert on job"],
+        "claim" => ["using job_due on job", "using job_line on job"],
+        "report" => ["using job_id on job", "Index Cond: (id = ANY ("],
+        "job" | "unpark" => ["using job_id on job", "Index Cond: (id = "],
+        "jobs_of" => ["using job_record on job", "Index Cond: (record = "],
+        "parked" => ["using job_parked on job", "Index Cond: (seq > "],
+        "drop_jobs" => ["using job_over on job", "using job_pkey on job"],
         "read_by_seq" => ["using record_seq on record", "Index Cond: (seq = ANY ("],
         "page" => ["using note_due on note", "Index Cond: ((kind = "],
         "tidy" | "noted" => ["using note_due on note", "using record_seq on record"],
@@ -208,7 +233,7 @@ async fn plans_use_indexes_on_empty_and_on_small_tables() {
     all_are_by_index(&place).await;
     place.fill(3).await;
     all_are_by_index(&place).await;
-    place.run("ANALYZE {}.record, {}.answer, {}.note, {}.entry, {}.apart").await;
+    place.run("ANALYZE {}.record, {}.answer, {}.note, {}.entry, {}.apart, {}.job").await;
     all_are_by_index(&place).await;
     place.gone().await;
 }
@@ -240,7 +265,7 @@ async fn a_plan_made_on_an_empty_table_is_good_on_a_million_rows() {
         explain(&session, "ANALYZE", what, &bound(what, query, 2 * ROWS + n * BATCH)).await;
         sessions.push((what, query, session));
     }
-    place.run("TRUNCATE {}.record, {}.answer, {}.note, {}.entry, {}.apart").await;
+    place.run("TRUNCATE {}.record, {}.answer, {}.note, {}.entry, {}.apart, {}.job").await;
     for (n, (what, query, session)) in (1..).zip(&sessions) {
         explain(session, "ANALYZE", what, &bound(what, query, 2 * ROWS + n * BATCH)).await;
     }
@@ -252,7 +277,7 @@ async fn a_plan_made_on_an_empty_table_is_good_on_a_million_rows() {
     place.fill(ROWS).await;
     for (n, (what, query, session)) in (1..).zip(&sessions) {
         // New keys for inserts; for the others, rows from all over the table.
-        let first = if ["reserve", "insert", "insert_told"].contains(what) {
+        let first = if ["reserve", "insert", "insert_told", "promise"].contains(what) {
             3 * ROWS + n * BATCH
         } else {
             n * 10_000
@@ -273,7 +298,7 @@ async fn a_plan_made_on_an_empty_table_is_good_on_a_million_rows() {
     }
     all_are_by_index(&place).await;
     a_reference_is_by_index(&place).await;
-    place.run("ANALYZE {}.record, {}.answer, {}.note, {}.entry, {}.apart").await;
+    place.run("ANALYZE {}.record, {}.answer, {}.note, {}.entry, {}.apart, {}.job").await;
     all_are_by_index(&place).await;
     a_reference_is_by_index(&place).await;
     place.gone().await;
@@ -322,6 +347,15 @@ fn every_parameter_is_cast_where_it_first_occurs_and_nowhere_to_another_type() {
         &all.trail.keep_apart,
         &all.trail.apart,
         &all.trail.drop_apart,
+        &all.outbox.promise,
+        &all.outbox.claim,
+        &all.outbox.report,
+        &all.outbox.one,
+        &all.outbox.of_record,
+        &all.outbox.parked,
+        &all.outbox.unpark,
+        &all.outbox.depth,
+        &all.outbox.drop_jobs,
     ];
     let numbers: BTreeSet<_> = all.iter().map(|query| query.number).collect();
     assert_eq!(numbers, (0..QUERIES).collect(), "all of them, each in its place");

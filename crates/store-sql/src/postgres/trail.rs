@@ -10,6 +10,7 @@ use super::apply::Writers;
 use super::batch::Entries;
 use super::error::Failure;
 use super::session::Session;
+use super::statements::Query;
 use super::statements::trail::Trail;
 
 pub(super) async fn tell(writers: &Writers, statements: &Trail, entries: &[Entry]) -> Result<()> {
@@ -39,11 +40,21 @@ pub(super) async fn drop_entries(
     before: Timestamp,
     limit: usize,
 ) -> Result<usize> {
-    const OPERATION: &str = "drop_entries";
+    dropped(writers, "drop_entries", &statements.drop_entries, before, limit).await
+}
+
+/// Runs a statement that drops at most `limit` rows of before this, and says how many.
+pub(super) async fn dropped(
+    writers: &Writers,
+    operation: &'static str,
+    query: &Query,
+    before: Timestamp,
+    limit: usize,
+) -> Result<usize> {
     let (before, limit) = (before.as_micros(), count(limit));
-    let rows = writers.run(OPERATION, &statements.drop_entries, &[&before, &limit]).await?;
+    let rows = writers.run(operation, query, &[&before, &limit]).await?;
     let dropped = rows.first().map_or(Ok(0), |row| row.try_get::<_, i64>(0));
-    let dropped = dropped.map_err(|error| Failure::from(error).during(OPERATION, Effect::Unknown))?;
+    let dropped = dropped.map_err(|error| Failure::from(error).during(operation, Effect::Unknown))?;
     Ok(usize::try_from(dropped).unwrap_or(0))
 }
 

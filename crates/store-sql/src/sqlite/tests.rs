@@ -12,6 +12,8 @@ use tempfile::TempDir;
 
 use super::*;
 
+mod outbox;
+
 struct Place(TempDir);
 
 impl Place {
@@ -76,6 +78,17 @@ fn every_statement_goes_through_an_index_whatever_the_table_holds() {
             "{by_reference}"
         );
         assert!(!by_reference.contains("B-TREE"), "{by_reference}");
+        let job = |sql: &str, by: &str| {
+            let plan = plan(&connection, sql);
+            assert!(plan.contains(&format!("USING INDEX {by}")), "{sql}: {plan}");
+            assert!(!plan.contains("SCAN job") && !plan.contains("B-TREE"), "{sql}: {plan}");
+        };
+        job(jobs::DUE, "job_by_due (effect=? AND due_at<?)");
+        job(jobs::REPORT, "job_by_id (id=?)");
+        job(&jobs::ONE, "job_by_id (id=?)");
+        job(&jobs::OF_RECORD, "job_by_record (record=?)");
+        job(&jobs::PARKED, "job_parked (stage=? AND rowid>?)");
+        job(jobs::UNPARK, "job_by_id (id=?)");
         let by_record = "SEARCH entry USING INDEX entry_by_record (id=?)";
         assert_eq!(plan(&connection, trail::STORY), by_record);
         let oldest = plan(&connection, trail::DROP_ENTRIES);
@@ -145,7 +158,7 @@ fn a_file_of_an_older_schema_keeps_its_rows_and_gets_a_trail() {
     let older = Connection::open(place.file()).unwrap();
     older
         .execute_batch(
-            "DROP TABLE entry; DROP TABLE apart; DROP INDEX record_by_reference; PRAGMA user_version = 1",
+            "DROP TABLE entry; DROP TABLE apart; DROP INDEX record_by_reference; DROP TABLE job; PRAGMA user_version = 1",
         )
         .unwrap();
     drop(older);

@@ -1,0 +1,301 @@
+//! The cases about the outbox. Each is named by a bullet of the contract in `oncegate_store::jobs::Jobs`.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use oncegate_core::identity::{Fence, Token};
+use oncegate_core::record::{Holder, Reason};
+use oncegate_core::time::Timestamp;
+use oncegate_store::jobs::{Became, Claim, Depth, Job, JobId, Jobs, Receipt, Report, Stage};
+use oncegate_store::{Durability, Store};
+use tokio::sync::Barrier;
+
+use crate::Harness;
+use crate::samples::{FAR_AHEAD, LONG_AGO, answer, id, token};
+
+const EFFECTS: &[&str] = &["charge", "mail"];
+const LONG: Duration = Duration::from_hours(1);
+
+/// The `n`th job of all, due long ago.
+fn job(n: u32) -> Job {
+    let life = token(7);
+    let due_at = LONG_AGO.plus(Duration::from_secs(n.into()));
+    Job::promised(
+        JobId::of(life, n),
+        "charge",
+        format!("{{\"n\":{n}}}").into_bytes(),
+        (id("a"), life),
+        due_at,
+    )
+}
+
+fn in_line(n: u32, line: &str) -> Job {
+    Job { line: Some(line.into()), ..job(n) }
+}
+
+fn why(words: &str) -> Reason {
+    Reason::new("refused", words)
+}
+
+const fn wanted(token: Token, span: Duration, limit: usize) -> Claim<'static> {
+    Claim { token, effects: EFFECTS, span, limit }
+}
+
+async fn claimed(store: &impl Jobs, by: u64, limit: usize) -> Vec<JobId> {
+    let jobs = store.claim(&wanted(token(by), LONG, limit)).await.expect("claimed");
+    jobs.into_iter().map(|job| job.id).collect()
+}
+
+async fn report(store: &impl Jobs, by: u64, job: JobId, became: Became) -> bool {
+    let reports = [Report { id: job, became }];
+    store.report(token(by), &reports).await.expect("reported") == [true]
+}
+
+async fn stage(store: &impl Jobs, job: JobId) -> Stage {
+    store.job(job).await.expect("read").expect("it is there").stage
+}
+
+fn receipt(reference: &str) -> Receipt {
+    Receipt { reference: Some(reference.into()), answer: Some(Box::new((*answer(201, b"{}")).clone())) }
+}
+
+pub async fn every_field_of_a_job_comes_back<H: Harness<Store: Jobs>>(harness: H) {
+    let store = harness.open().await;
+    let plain = job(1);
+    let full = Job {
+        payload: vec![0, 255, 10],
+        line: Some("a line\0 of é".into()),
+        answers: Some(Holder { life: token(7), token: token(8), fence: Fence::from_raw(i64::MAX) }),
+        due_at: FAR_AHEAD,
+        ..job(2)
+    };
+    let other = Job { record: id("b"), effect: "mail".into(), payload: Vec::new(), ..job(3) };
+    store.promise(&[plain.clone(), full.clone()]).await.expect("promised");
+    store
+        .promise(&[Job { payload: b"other".to_vec(), ..full.clone() }, other.clone()])
+        .await
+        .expect("promised");
+    store.promise(&[]).await.expect("nothing is promised");
+    for one in [&plain, &full, &other] {
+        assert_eq!(store.job(one.id).await.expect("read").as_ref(), Some(one));
+    }
+    assert_eq!(store.job(JobId::of(token(1), 1)).await.expect("read"), None);
+    assert_eq!(store.jobs_of(id("a")).await.expect("read"), [plain, full.clone()]);
+    assert_eq!(store.jobs_of(id("b")).await.expect("read"), [other]);
+    if store.capability().durability == Durability::Durable {
+        drop(store);
+        let store = harness.open().await;
+        assert_eq!(store.job(full.id).await.expect("read"), Some(full), "after a reopening");
+    }
+}
+
+pub async fn only_what_is_due_is_claimed<H: Harness<Store: Jobs>>(harness: H) {
+    let store = harness.open().await;
+    let later = Job { due_at: FAR_AHEAD, ..job(1) };
+    let foreign = Job { effect: "other".into(), ..job(2) };
+    let mail = Job { effect: "mail".into(), ..job(4) };
+    // Not in the order of their moments, and of two effects.
+    store.promise(&[later, foreign, job(5), mail, job(3)]).await.expect("promised");
+    let first = store.claim(&wanted(token(1), LONG, 2)).await.expect("claimed");
+    assert_eq!(first.iter().map(|job| job.id).collect::<Vec<_>>(), [job(3).id, JobId::of(token(7), 4)]);
+    assert!(
+        first.iter().all(|job| job.tries == 1 && job.due_at > LONG_AGO.plus(LONG) && job.due_at < FAR_AHEAD)
+    );
+    assert_eq!(claimed(&store, 2, 10).await, [job(5).id]);
+    assert!(claimed(&store, 3, 10).await.is_empty());
+    // Put off, it is nobody's until then; put off for no time, it is anybody's.
+    let put_off = |after| Became::Later { after, why: why("busy") };
+    assert!(report(&store, 1, job(3).id, put_off(LONG)).await);
+    assert!(claimed(&store, 3, 10).await.is_empty());
+    assert!(report(&store, 2, job(5).id, put_off(Duration::ZERO)).await);
+    let again = store.claim(&wanted(token(3), LONG, 10)).await.expect("claimed");
+    assert_eq!(again.iter().map(|job| (job.id, job.tries)).collect::<Vec<_>>(), [(job(5).id, 2)]);
+    assert_eq!(again[0].last_error, Some(why("busy")));
+}
+
+pub async fn racing_claimers_share_the_jobs<H: Harness<Store: Jobs>>(harness: H) {
+    const JOBS: u32 = 120;
+    let handles = [Arc::new(harness.open().await), Arc::new(harness.open().await)];
+    let jobs: Vec<_> =
+        (0..JOBS).map(|n| if n % 4 == 0 { in_line(n, &format!("line {}", n % 3)) } else { job(n) }).collect();
+    handles[0].promise(&jobs).await.expect("promised");
+    let start = Arc::new(Barrier::new(4));
+    let claimers: Vec<_> = (0..4_u64)
+        .map(|n| {
+            let (store, start) = (Arc::clone(&handles[usize::from(n % 2 == 0)]), Arc::clone(&start));
+            tokio::spawn(async move {
+                start.wait().await;
+                let mut mine = Vec::new();
+                let mut by = 1_000_000 * (n + 1);
+                while !store.depth().await.expect("measured").is_empty() {
+                    by += 1;
+                    for job in claimed(&*store, by, 7).await {
+                        assert!(report(&*store, by, job, Became::Done(Receipt::default())).await);
+                        mine.push(job);
+                    }
+                }
+                mine
+            })
+        })
+        .collect();
+    let mut all = Vec::new();
+    for claimer in claimers {
+        all.extend(claimer.await.expect("a claimer finishes"));
+    }
+    assert_eq!(all.len(), jobs.len(), "none twice");
+    assert_eq!(all.into_iter().collect::<BTreeSet<_>>(), jobs.iter().map(|job| job.id).collect());
+}
+
+pub async fn a_claim_ends<H: Harness<Store: Jobs>>(harness: H) {
+    let store = harness.open().await;
+    store.promise(&[job(1)]).await.expect("promised");
+    let brief = store.claim(&wanted(token(1), Duration::ZERO, 10)).await.expect("claimed");
+    assert_eq!(brief.len(), 1);
+    assert_eq!(claimed(&store, 2, 10).await, [job(1).id], "nobody holds it any more");
+    assert!(claimed(&store, 3, 10).await.is_empty(), "and now somebody does");
+    assert!(!report(&store, 1, job(1).id, Became::Done(Receipt::default())).await, "the first is too late");
+    assert_eq!(stage(&store, job(1).id).await, Stage::Waiting);
+    assert!(report(&store, 2, job(1).id, Became::Done(Receipt::default())).await);
+}
+
+pub async fn only_the_claimer_reports<H: Harness<Store: Jobs>>(harness: H) {
+    let store = harness.open().await;
+    store.promise(&[job(1), job(2), job(3)]).await.expect("promised");
+    assert!(!report(&store, 1, job(1).id, Became::Parked(why("x"))).await, "nobody has claimed it");
+    assert_eq!(claimed(&store, 1, 2).await, [job(1).id, job(2).id]);
+    assert_eq!(claimed(&store, 2, 2).await, [job(3).id]);
+    let reports = [
+        Report { id: job(3).id, became: Became::Parked(why("another's")) },
+        Report { id: job(2).id, became: Became::Done(receipt("r-2")) },
+        Report { id: job(9).id, became: Became::Parked(why("of no job")) },
+        Report { id: job(1).id, became: Became::Later { after: LONG, why: why("busy") } },
+    ];
+    assert_eq!(store.report(token(1), &reports).await.expect("reported"), [false, true, false, true]);
+    assert_eq!(store.report(token(1), &[]).await.expect("reported"), [] as [bool; 0]);
+    assert_eq!(stage(&store, job(3).id).await, Stage::Waiting);
+    // What has ended, or was given back, is nobody's any more.
+    for n in [1, 2] {
+        assert!(!report(&store, 1, job(n).id, Became::Parked(why("late"))).await);
+    }
+    assert_eq!(stage(&store, job(2).id).await, Stage::Done(receipt("r-2")));
+}
+
+pub async fn what_was_delivered_is_kept<H: Harness<Store: Jobs>>(harness: H) {
+    let store = harness.open().await;
+    store.promise(&[job(1)]).await.expect("promised");
+    store.claim(&wanted(token(1), Duration::ZERO, 1)).await.expect("claimed");
+    // The claim goes on, so that what follows can be reported too; and may be said twice.
+    for _ in 0..2 {
+        assert!(report(&store, 1, job(1).id, Became::Delivered(receipt("r-1"))).await);
+    }
+    // Its claimer died: whoever comes next is told, and puts it off without losing it.
+    let found = store.claim(&wanted(token(2), LONG, 1)).await.expect("claimed");
+    assert_eq!(found[0].stage, Stage::Delivered(receipt("r-1")));
+    let put_off = Became::Later { after: Duration::ZERO, why: why("the store is away") };
+    assert!(report(&store, 2, job(1).id, put_off).await);
+    let found = store.claim(&wanted(token(3), LONG, 1)).await.expect("claimed");
+    assert_eq!(found[0].stage, Stage::Delivered(receipt("r-1")));
+    let done = Receipt { answer: None, ..receipt("r-1") };
+    assert!(report(&store, 3, job(1).id, Became::Done(done.clone())).await);
+    assert_eq!(stage(&store, job(1).id).await, Stage::Done(done));
+}
+
+pub async fn a_line_is_kept_in_order<H: Harness<Store: Jobs>>(harness: H) {
+    let store = harness.open().await;
+    // The second is due before the first, and waits for it all the same.
+    let first = Job { due_at: LONG_AGO.plus(LONG), ..in_line(1, "one") };
+    store
+        .promise(&[first, in_line(2, "one"), in_line(3, "two"), job(4), in_line(5, "one")])
+        .await
+        .expect("promised");
+    let mut found = claimed(&store, 1, 10).await;
+    found.sort();
+    let mut expected = [job(1).id, job(3).id, job(4).id];
+    expected.sort();
+    assert_eq!(found, expected, "the first of each line, and what is in none");
+    assert!(claimed(&store, 2, 10).await.is_empty());
+    // Put off, or delivered and not over yet: still before the others.
+    assert!(report(&store, 1, job(1).id, Became::Delivered(Receipt::default())).await);
+    assert!(claimed(&store, 2, 10).await.is_empty());
+    assert!(report(&store, 1, job(1).id, Became::Later { after: LONG, why: why("busy") }).await);
+    assert!(claimed(&store, 2, 10).await.is_empty());
+    // Over: the next one's turn.
+    assert!(report(&store, 1, job(3).id, Became::Done(Receipt::default())).await);
+    store.promise(&[in_line(6, "two"), in_line(7, "two")]).await.expect("promised");
+    assert_eq!(claimed(&store, 3, 10).await, [job(6).id]);
+    assert!(report(&store, 3, job(6).id, Became::Done(Receipt::default())).await);
+    assert_eq!(claimed(&store, 4, 10).await, [job(7).id]);
+}
+
+pub async fn a_parked_job_holds_back_its_own_line<H: Harness<Store: Jobs>>(harness: H) {
+    let store = harness.open().await;
+    store.promise(&[in_line(1, "one"), in_line(2, "one"), in_line(3, "two")]).await.expect("promised");
+    assert_eq!(claimed(&store, 1, 1).await, [job(1).id]);
+    assert!(report(&store, 1, job(1).id, Became::Parked(why("no such account"))).await);
+    assert_eq!(claimed(&store, 2, 10).await, [job(3).id]);
+    assert!(store.unpark(job(1).id).await.expect("put back"));
+    assert_eq!(claimed(&store, 3, 10).await, [job(1).id]);
+    assert!(report(&store, 3, job(1).id, Became::Done(Receipt::default())).await);
+    assert_eq!(claimed(&store, 4, 10).await, [job(2).id]);
+}
+
+pub async fn parked_jobs_are_listed_and_put_back<H: Harness<Store: Jobs>>(harness: H) {
+    let store = harness.open().await;
+    let jobs: Vec<_> = (1..=5).map(job).collect();
+    store.promise(&jobs).await.expect("promised");
+    for job in claimed(&store, 1, 4).await {
+        assert!(report(&store, 1, job, Became::Parked(why("declined"))).await);
+    }
+    let page = store.parked(None, 3).await.expect("listed");
+    assert_eq!(page.iter().map(|job| job.id).collect::<Vec<_>>(), [jobs[0].id, jobs[1].id, jobs[2].id]);
+    assert!(page.iter().all(|job| job.stage == Stage::Parked && job.last_error == Some(why("declined"))));
+    // Put back between two pages: the next one goes on all the same.
+    assert!(store.unpark(jobs[2].id).await.expect("put back"));
+    let rest = store.parked(Some(jobs[2].id), 3).await.expect("listed");
+    assert_eq!(rest.iter().map(|job| job.id).collect::<Vec<_>>(), [jobs[3].id]);
+    for not_parked in [jobs[2].id, jobs[4].id, job(9).id] {
+        assert!(!store.unpark(not_parked).await.expect("asked"), "only what is parked");
+    }
+    let found = store.claim(&wanted(token(2), LONG, 10)).await.expect("claimed");
+    let put_back = found.iter().find(|job| job.id == jobs[2].id).expect("due at once");
+    assert_eq!((put_back.tries, &put_back.last_error), (1, &None), "as if nobody had tried");
+}
+
+pub async fn depth_is_true<H: Harness<Store: Jobs>>(harness: H) {
+    let store = harness.open().await;
+    assert_eq!(store.depth().await.expect("measured"), []);
+    let mail = |n| Job { effect: "mail".into(), ..job(n) };
+    store.promise(&[job(1), job(2), job(3), job(4), mail(5)]).await.expect("promised");
+    assert_eq!(claimed(&store, 1, 2).await, [job(1).id, job(2).id]);
+    assert!(report(&store, 1, job(1).id, Became::Done(Receipt::default())).await);
+    assert!(report(&store, 1, job(2).id, Became::Parked(why("declined"))).await);
+    // One more is claimed, and still waits for its end.
+    assert_eq!(claimed(&store, 2, 1).await, [job(3).id]);
+    let depth = |effect: &str, waiting, parked, oldest: Option<Timestamp>| Depth {
+        effect: effect.into(),
+        waiting,
+        parked,
+        oldest,
+    };
+    let expected =
+        [depth("charge", 2, 1, Some(job(3).created_at)), depth("mail", 1, 0, Some(mail(5).created_at))];
+    assert_eq!(store.depth().await.expect("measured"), expected);
+}
+
+pub async fn only_old_jobs_that_are_over_are_dropped<H: Harness<Store: Jobs>>(harness: H) {
+    let store = harness.open().await;
+    let jobs: Vec<_> = (1..=5).map(job).collect();
+    store.promise(&jobs).await.expect("promised");
+    assert_eq!(claimed(&store, 1, 4).await.len(), 4);
+    for done in &jobs[..3] {
+        assert!(report(&store, 1, done.id, Became::Done(receipt("r"))).await);
+    }
+    assert!(report(&store, 1, jobs[3].id, Became::Parked(why("declined"))).await);
+    // Promised long ago, and over only now.
+    assert_eq!(store.drop_jobs(LONG_AGO.plus(LONG), 10).await.expect("dropped"), 0);
+    assert_eq!(store.drop_jobs(FAR_AHEAD, 2).await.expect("dropped"), 2);
+    assert_eq!(store.drop_jobs(FAR_AHEAD, 2).await.expect("dropped"), 1);
+    let left = store.jobs_of(id("a")).await.expect("read");
+    assert_eq!(left.iter().map(|job| job.id).collect::<Vec<_>>(), [jobs[3].id, jobs[4].id]);
+}

@@ -1,0 +1,168 @@
+//! Keeping promises: jobs that a committed transaction has left, delivered at least once, each under one downstream key.
+//!
+//! Each effect has a loop of its own, so that a provider that hangs takes nobody's place but its own. A loop claims as many jobs as it has
+//! places, delivers each in a task of its own, and writes what became of those that have ended meanwhile in one commit. Errors and panics
+//! are counted, and the loop goes on.
+//!
+//! **Invariants:** what the provider gave back is durable before anything follows from it, so a job is never delivered again after that.
+//! A job whose answer is the record's is sent only while its holder holds the record. A job that is put before an operator has put its
+//! record there too.
+//!
+//! Not here: the rows (`oncegate_store::jobs`), promising (`tower`), speaking to a provider (effects).
+
+mod attend;
+mod effect;
+mod keep;
+mod pump;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use oncegate_store::StoreError;
+use oncegate_store::jobs::Jobs;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::engine::Engine;
+use crate::meters;
+use crate::workers::Pass;
+pub use effect::{Delivering, Delivery, Effect, Sent};
+use pump::Pump;
+
+/// The name of these loops, in metrics and logs.
+const WORKER: &str = "outbox";
+
+/// The effects that this node can bring about, by name.
+#[derive(Clone, Default)]
+pub struct Effects(BTreeMap<Box<str>, Arc<dyn Effect>>);
+
+impl Effects {
+    /// None.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds one. A name that is taken gets the new one.
+    #[must_use]
+    pub fn with(mut self, name: &str, effect: impl Effect) -> Self {
+        self.0.insert(name.into(), Arc::new(effect));
+        self
+    }
+
+    /// Their names.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(|name| &**name)
+    }
+
+    /// There are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl std::fmt::Debug for Effects {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+/// How the outbox is worked off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutboxOptions {
+    /// Jobs that are due are looked for so often; one that is promised on this node wakes the loop at once.
+    pub every: Duration,
+    /// Deliveries of one effect that are under way at the same time, on this node. A claim takes as many.
+    pub at_once: usize,
+    /// How much longer than its delivery may take a claim lasts: what became of it is to be written meanwhile. After a crash it is
+    /// delivered again when the claim has ended.
+    pub claim_slack: Duration,
+    /// Depth and age are measured, and old jobs are dropped, so often.
+    pub keep_every: Duration,
+    /// How long a job that is over is kept.
+    pub retention: Duration,
+}
+
+impl Default for OutboxOptions {
+    fn default() -> Self {
+        Self {
+            every: Duration::from_secs(1),
+            at_once: 64,
+            claim_slack: Duration::from_secs(10),
+            keep_every: Duration::from_secs(15),
+            retention: Duration::from_hours(30 * 24),
+        }
+    }
+}
+
+/// The running outbox. Dropped, it ends where it is: what it had claimed is anybody's when the claim ends.
+#[derive(Debug)]
+pub struct Outbox {
+    tasks: Vec<JoinHandle<()>>,
+    passes: watch::Receiver<u64>,
+}
+
+impl Outbox {
+    /// Returns when so many claims have been made, well or not, and what they gave is over. For tests.
+    pub async fn until_passes(&mut self, count: u64) {
+        // An error means that the outbox has ended, and no more will come.
+        let _ = self.passes.wait_for(|passes| *passes >= count).await;
+    }
+
+    /// How many claims have been made.
+    #[must_use]
+    pub fn passes(&self) -> u64 {
+        *self.passes.borrow()
+    }
+}
+
+impl Drop for Outbox {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+impl<S: Jobs> Engine<S> {
+    /// Starts to work off the outbox, on the engine's runtime: a loop for each effect, and one that measures and tidies.
+    #[must_use]
+    pub fn start_outbox(&self, effects: &Effects, options: &OutboxOptions) -> Outbox {
+        meters::begin_worker_at_zero(WORKER);
+        let (counts, passes) = watch::channel(0);
+        let mut tasks = Vec::new();
+        for (name, effect) in &effects.0 {
+            meters::begin_effect_at_zero(name);
+            let pump = Pump::new(self, name, effect, options);
+            tasks.push(self.0.runtime.spawn(pump.run(counts.clone())));
+        }
+        let (engine, effects, options) = (self.clone(), effects.clone(), options.clone());
+        tasks.push(self.0.runtime.spawn(async move { engine.keep_outbox(&effects, &options).await }));
+        Outbox { tasks, passes }
+    }
+
+    /// Claims once for each effect and sees what it got to the end, now. For services with schedulers of their own, and for tests.
+    pub async fn work_outbox(
+        &self,
+        effects: &Effects,
+        options: &OutboxOptions,
+    ) -> Result<Pass, Arc<StoreError>> {
+        let mut all = Pass::default();
+        for (name, effect) in &effects.0 {
+            let pass = Pump::new(self, name, effect, options).once().await?;
+            all.seen += pass.seen;
+            all.changed += pass.changed;
+            all.more |= pass.more;
+        }
+        Ok(all)
+    }
+}
+
+impl<S> Engine<S> {
+    /// Says that jobs were promised on this node: its outbox need not wait for its next look.
+    pub fn wake_outbox(&self) {
+        self.0.promises.send_modify(|count| *count += 1);
+    }
+}

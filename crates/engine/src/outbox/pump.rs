@@ -1,0 +1,209 @@
+//! The loop of one effect: claim into free places, deliver, report together what has ended together.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use metrics::counter;
+use oncegate_core::identity::Token;
+use oncegate_store::jobs::{Became, Claim, Job, Jobs, Report, Stage};
+use oncegate_store::{Effect as Landed, Kind, StoreError};
+use tokio::sync::watch;
+use tokio::task::{JoinError, JoinSet};
+
+use super::{Effect, OutboxOptions, WORKER};
+use crate::engine::Engine;
+use crate::meters::names;
+use crate::workers::{FAILURE_PAUSE, Pass, jittered};
+
+/// A report that the store would not take is made again so often.
+const REPORT_TRIES: u32 = 8;
+
+pub(super) struct Pump<S> {
+    engine: Engine<S>,
+    name: Box<str>,
+    effect: Arc<dyn Effect>,
+    every: Duration,
+    at_once: usize,
+    span: Duration,
+    under_way: JoinSet<Ended>,
+}
+
+/// A job of which something has become.
+struct Ended {
+    token: Token,
+    job: Job,
+    became: Became,
+}
+
+impl<S: Jobs> Pump<S> {
+    pub(super) fn new(
+        engine: &Engine<S>,
+        name: &str,
+        effect: &Arc<dyn Effect>,
+        options: &OutboxOptions,
+    ) -> Self {
+        Self {
+            engine: engine.clone(),
+            name: name.into(),
+            effect: Arc::clone(effect),
+            every: options.every,
+            at_once: options.at_once.max(1),
+            span: effect.patience().timeout.saturating_add(options.claim_slack),
+            under_way: JoinSet::new(),
+        }
+    }
+
+    /// For ever. Dropped, it ends what is under way.
+    pub(super) async fn run(mut self, counts: watch::Sender<u64>) {
+        let mut promises = self.engine.0.promises.subscribe();
+        let mut failures = 0;
+        loop {
+            promises.mark_unchanged();
+            let claimed = self.claim().await;
+            let is_more = claimed.as_ref().is_ok_and(|(_, more)| *more);
+            match claimed {
+                Ok(_) => failures = 0,
+                Err(error) => {
+                    self.failed(&error);
+                    failures += 1;
+                }
+            }
+            let pause = self.pause(is_more, failures);
+            let next = tokio::time::Instant::now() + pause;
+            self.until(next, &mut promises).await;
+            counter!(names::WORKER_PASS, "worker" => WORKER).increment(1);
+            counts.send_modify(|count| *count += 1);
+        }
+    }
+
+    /// One claim, and what it gave seen to the end.
+    pub(super) async fn once(mut self) -> Result<Pass, Arc<StoreError>> {
+        let (seen, more) = self.claim().await?;
+        let mut changed = 0;
+        while let Some(first) = self.under_way.join_next().await {
+            changed += self.report_ended(first).await;
+        }
+        Ok(Pass { seen, changed, more })
+    }
+
+    fn pause(&self, is_more: bool, failures: u32) -> Duration {
+        match (is_more, failures) {
+            (true, _) => Duration::ZERO,
+            (false, 0) => jittered(self.every),
+            (false, failures) => {
+                jittered(self.every.min(FAILURE_PAUSE.saturating_mul(1 << (failures - 1).min(10))))
+            }
+        }
+    }
+
+    /// Sees deliveries to their end until it is time for the next claim and there is room for one: at least half of the places, so that
+    /// claims stay few.
+    async fn until(&mut self, next: tokio::time::Instant, promises: &mut watch::Receiver<u64>) {
+        let mut is_time = false;
+        while !is_time || self.under_way.len() > self.at_once / 2 {
+            tokio::select! {
+                Some(first) = self.under_way.join_next() => {
+                    self.report_ended(first).await;
+                }
+                () = tokio::time::sleep_until(next), if !is_time => is_time = true,
+                // The sender is the engine's own, and lives as long as this.
+                _ = promises.changed(), if !is_time => is_time = true,
+            }
+        }
+    }
+
+    /// Claims into the free places, and begins to deliver. How many, and whether there may be more.
+    async fn claim(&mut self) -> Result<(usize, bool), Arc<StoreError>> {
+        let limit = self.at_once.saturating_sub(self.under_way.len());
+        let token = new_token()?;
+        let claim = Claim { token, effects: &[&self.name], span: self.span, limit };
+        let jobs = self.engine.0.store.claim(&claim).await?;
+        let seen = jobs.len();
+        for job in jobs {
+            let (engine, effect) = (self.engine.clone(), Arc::clone(&self.effect));
+            self.under_way.spawn(async move {
+                let became = match &job.stage {
+                    // Its claimer died after this: it is not delivered again.
+                    Stage::Delivered(receipt) => engine.follow(&job, receipt.clone()).await,
+                    _ => engine.attend(&*effect, &job).await,
+                };
+                Ended { token, job, became }
+            });
+        }
+        Ok((seen, seen > 0 && seen == limit))
+    }
+
+    /// Writes what became of this one, and of all that have ended meanwhile; says of how many it was written.
+    async fn report_ended(&mut self, first: Result<Ended, JoinError>) -> usize {
+        let mut by_token: BTreeMap<Token, Vec<Ended>> = BTreeMap::new();
+        let mut next = Some(first);
+        while let Some(ended) = next {
+            match ended {
+                Ok(ended) => by_token.entry(ended.token).or_default().push(ended),
+                Err(error) => {
+                    tracing::error!(%error, "a job's task ended early; the job comes again when its claim ends")
+                }
+            }
+            next = self.under_way.try_join_next();
+        }
+        let mut written = 0;
+        for (token, ended) in by_token {
+            written += self.report(token, ended).await;
+        }
+        written
+    }
+
+    async fn report(&mut self, token: Token, ended: Vec<Ended>) -> usize {
+        let report = |ended: &Ended| Report { id: ended.job.id, became: ended.became.clone() };
+        let reports: Vec<_> = ended.iter().map(report).collect();
+        let Some(landed) = self.write(token, &reports).await else { return 0 };
+        let written = landed.iter().filter(|landed| **landed).count();
+        for (Ended { job, became, .. }, landed) in ended.into_iter().zip(landed) {
+            if !landed {
+                tracing::warn!(job = %job.id, "its claim had ended before it could be said what became of it; it comes again");
+                continue;
+            }
+            match became {
+                Became::Delivered(receipt) => {
+                    let engine = self.engine.clone();
+                    self.under_way.spawn(async move {
+                        let became = engine.follow(&job, receipt).await;
+                        Ended { token, job, became }
+                    });
+                }
+                Became::Parked(why) => {
+                    counter!(names::OUTBOX_PARKED, "effect" => job.effect.to_string()).increment(1);
+                    tracing::warn!(job = %job.id, record = %job.record, %why, "a job was put before an operator");
+                }
+                Became::Done(_) | Became::Later { .. } => {}
+            }
+        }
+        written
+    }
+
+    /// Tries for a while. What could not be written is delivered once more when its claim ends, under the same downstream key.
+    async fn write(&self, token: Token, reports: &[Report]) -> Option<Vec<bool>> {
+        for tried in 0..REPORT_TRIES {
+            match self.engine.0.store.report(token, reports).await {
+                Ok(landed) => return Some(landed),
+                Err(error) => self.failed(&error),
+            }
+            tokio::time::sleep(FAILURE_PAUSE.saturating_mul(1 << tried)).await;
+        }
+        None
+    }
+
+    fn failed(&self, error: &StoreError) {
+        counter!(names::WORKER_ERROR, "worker" => WORKER).increment(1);
+        tracing::warn!(worker = WORKER, effect = &*self.name, "the outbox failed, and goes on: {error}");
+    }
+}
+
+fn new_token() -> Result<Token, StoreError> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| {
+        StoreError::new(Kind::Other, Landed::None, "claim").because(format!("no randomness: {error}"))
+    })?;
+    Ok(Token::from_bytes(bytes))
+}

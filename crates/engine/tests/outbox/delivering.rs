@@ -1,0 +1,215 @@
+//! Promises that nobody waits for.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use oncegate_engine::{Engine, OutboxOptions, Sent};
+use oncegate_store::jobs::{Job, Jobs, Stage};
+
+use crate::provider::{Does, Provider, later, quick};
+use crate::stores::{Schema, job, promise, sqlite, until_empty};
+use crate::world::{Hand, soon};
+
+async fn jobs<S: Jobs>(engine: &Engine<S>, count: u32) -> Vec<Job> {
+    let jobs: Vec<_> = (0..count).map(|n| job(engine, n)).collect();
+    promise(engine, &jobs).await;
+    jobs
+}
+
+async fn stage<S: Jobs>(engine: &Engine<S>, job: &Job) -> Stage {
+    engine.store().job(job.id).await.unwrap().unwrap().stage
+}
+
+async fn are_done<S: Jobs>(engine: &Engine<S>, jobs: &[Job]) {
+    for job in jobs {
+        let Stage::Done(receipt) = stage(engine, job).await else { panic!("{job:?}") };
+        assert_eq!(
+            receipt.reference.unwrap(),
+            format!("ch_{}", job.downstream_key()).into(),
+            "the provider's name for it is kept"
+        );
+        assert_eq!(receipt.answer, None, "nobody waits for it");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_workers_share_the_jobs_and_call_the_provider_once_for_each() {
+    let schema = Schema::new();
+    let nodes = [schema.node().await, schema.node().await];
+    let provider = Provider::willing();
+    let jobs = jobs(&nodes[0], 300).await;
+    let outboxes = nodes.each_ref().map(|node| node.start_outbox(&provider.effects(), &quick()));
+    until_empty(&nodes[0]).await;
+    are_done(&nodes[1], &jobs).await;
+    assert_eq!(provider.calls().len(), jobs.len(), "one call for each");
+    drop(outboxes);
+}
+
+async fn provider_down<S: Jobs>(engine: &Engine<S>) {
+    let is_up = Arc::new(AtomicBool::new(false));
+    let up = Arc::clone(&is_up);
+    let provider = Provider::new(move |call| {
+        // It comes back once somebody has been patient.
+        if call.tries >= 3 {
+            up.store(true, Ordering::SeqCst);
+        }
+        if up.load(Ordering::SeqCst) { Does::Charge } else { Does::Say(later("connection refused")) }
+    });
+    let jobs = jobs(engine, 100).await;
+    let outbox = engine.start_outbox(&provider.effects(), &quick());
+    until_empty(engine).await;
+    assert!(is_up.load(Ordering::SeqCst));
+    are_done(engine, &jobs).await;
+    assert_eq!(provider.charges(), jobs.len());
+    drop(outbox);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_provider_was_down_everything_is_delivered_on_sqlite() {
+    provider_down(&sqlite(None).await.0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_provider_was_down_everything_is_delivered_on_postgres() {
+    let schema = Schema::new();
+    provider_down(&schema.node().await).await;
+}
+
+/// Of each hundred: one is refused, one panics, one hangs. Each is put before an operator, and holds up nobody.
+async fn poison<S: Jobs>(engine: &Engine<S>) {
+    let bad = |payload: &str, last: u32| {
+        let n: u32 = payload.trim_start_matches("{\"n\":").trim_end_matches('}').parse().unwrap();
+        n % 100 == last
+    };
+    let provider = Provider::new(move |call| match &call.payload {
+        payload if bad(payload, 0) => Does::Say(Sent::Refused("no such account".into())),
+        payload if bad(payload, 1) => Does::Panic,
+        payload if bad(payload, 2) => Does::ChargeAndHang,
+        _ => Does::Charge,
+    });
+    let jobs = jobs(engine, 300).await;
+    let outbox = engine.start_outbox(&provider.effects(), &quick());
+    until_empty(engine).await;
+    let (poison, good): (Vec<_>, Vec<_>) = (0..).zip(jobs).partition(|(n, _)| n % 100 < 3);
+    are_done(engine, &good.into_iter().map(|(_, job)| job).collect::<Vec<_>>()).await;
+    let parked = engine.store().parked(None, 100).await.unwrap();
+    assert_eq!(parked.len(), poison.len());
+    for (n, job) in poison {
+        let parked = parked.iter().find(|parked| parked.id == job.id).unwrap();
+        let code = parked.last_error.as_ref().unwrap().code();
+        let (expected, tries) = if n % 100 == 0 { ("refused", 1) } else { ("tried_too_often", 5) };
+        assert_eq!((code, parked.tries), (expected, tries), "{parked:?}");
+    }
+    drop(outbox);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn poison_is_put_before_an_operator_and_the_others_flow_on_sqlite() {
+    poison(&sqlite(None).await.0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn poison_is_put_before_an_operator_and_the_others_flow_on_postgres() {
+    let schema = Schema::new();
+    poison(&schema.node().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_line_is_delivered_in_order_though_its_deliveries_fail_and_two_workers_race() {
+    let schema = Schema::new();
+    let nodes = [schema.node().await, schema.node().await];
+    // Every first try fails.
+    let provider =
+        Provider::new(|call| if call.tries == 1 { Does::Say(later("busy")) } else { Does::Charge });
+    let jobs: Vec<_> = (0..40)
+        .map(|n| Job { line: Some(format!("account {}", n % 4).into()), ..job(&nodes[0], n) })
+        .collect();
+    promise(&nodes[0], &jobs).await;
+    let outboxes = nodes.each_ref().map(|node| node.start_outbox(&provider.effects(), &quick()));
+    until_empty(&nodes[0]).await;
+    let mut charged: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for call in provider.calls().into_iter().filter(|call| call.tries > 1) {
+        let job = jobs.iter().find(|job| job.downstream_key() == call.key).unwrap();
+        charged.entry(job.line.clone()).or_default().push(job.id);
+    }
+    for (line, charged) in charged {
+        let promised: Vec<_> = jobs.iter().filter(|job| job.line == line).map(|job| job.id).collect();
+        assert_eq!(charged, promised, "{line:?}");
+    }
+    drop(outboxes);
+}
+
+#[tokio::test]
+async fn a_provider_that_names_a_time_is_not_asked_before() {
+    let hand = Hand::new();
+    let (engine, _place) = sqlite(Some(&hand)).await;
+    let wait = Duration::from_secs(120);
+    let provider = Provider::new(move |call| match call.tries {
+        1 => Does::Say(Sent::Later { after: Some(wait), why: "429".into() }),
+        _ => Does::Charge,
+    });
+    let jobs = jobs(&engine, 1).await;
+    let effects = provider.effects();
+    let pass = async || engine.work_outbox(&effects, &OutboxOptions::default()).await.unwrap();
+    assert_eq!(pass().await.seen, 1);
+    hand.turn(wait - Duration::from_micros(1));
+    assert_eq!(pass().await.seen, 0, "longer than its own pauses are, and to the end");
+    hand.turn(Duration::from_micros(1));
+    assert_eq!(pass().await.seen, 1);
+    are_done(&engine, &jobs).await;
+    assert_eq!(provider.calls().len(), 2);
+}
+
+/// Tried again, it is the same call: the provider can tell.
+#[tokio::test]
+async fn every_try_of_a_job_carries_the_same_key_and_each_job_its_own() {
+    let hand = Hand::new();
+    let (engine, _place) = sqlite(Some(&hand)).await;
+    // It charges, and its answers are lost.
+    let provider = Provider::new(|call| if call.tries < 3 { Does::ChargeAndHang } else { Does::Charge });
+    let jobs = jobs(&engine, 3).await;
+    for _ in 0..3 {
+        engine.work_outbox(&provider.effects(), &OutboxOptions::default()).await.unwrap();
+        hand.turn(Duration::from_mins(10));
+    }
+    are_done(&engine, &jobs).await;
+    assert_eq!(provider.calls().len(), 9);
+    assert_eq!(provider.charges(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_promise_on_this_node_wakes_an_idle_outbox() {
+    let (engine, _place) = sqlite(None).await;
+    let provider = Provider::willing();
+    let options = OutboxOptions { every: Duration::from_hours(1), ..quick() };
+    let outbox = engine.start_outbox(&provider.effects(), &options);
+    // It has looked once, found nothing, and sleeps; or is about to.
+    for n in 0..3 {
+        let one = job(&engine, n);
+        promise(&engine, std::slice::from_ref(&one)).await;
+        soon(async {
+            while provider.charges() <= usize::try_from(n).unwrap() {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+    }
+    drop(outbox);
+}
+
+#[tokio::test]
+async fn what_has_been_over_for_long_is_dropped() {
+    let hand = Hand::new();
+    let (engine, _place) = sqlite(Some(&hand)).await;
+    let provider = Provider::willing();
+    let (effects, options) = (provider.effects(), OutboxOptions::default());
+    let jobs = jobs(&engine, 3).await;
+    engine.work_outbox(&effects, &options).await.unwrap();
+    hand.turn(options.retention);
+    assert_eq!(engine.tidy_outbox(&effects, &options).await.unwrap(), 0);
+    hand.turn(Duration::from_micros(1));
+    assert_eq!(engine.tidy_outbox(&effects, &options).await.unwrap(), 3);
+    assert_eq!(engine.store().job(jobs[0].id).await.unwrap(), None);
+}
