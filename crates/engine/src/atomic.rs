@@ -21,7 +21,8 @@ use oncegate_core::policy::{Policy, WhileInProgress};
 use oncegate_core::record::{Holder, Record};
 use oncegate_core::response::Answer;
 use oncegate_core::time::Timestamp;
-use oncegate_store::join::{Join, Joined, Taken, Transaction, Transactions, Turn};
+use oncegate_store::jobs::{Enqueue, Job};
+use oncegate_store::join::{Joined, Taken, Transaction, Transactions, Turn};
 use oncegate_store::signals::Signal;
 use oncegate_store::{Effect, Kind, StoreError, Write};
 
@@ -37,7 +38,7 @@ const LOOK_PAUSE: Duration = Duration::from_millis(20);
 const LOOK_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// What a request may do whose key, effects and answer are one transaction.
-pub enum ArrivedIn<S: Join, T: Transactions> {
+pub enum ArrivedIn<S: Enqueue, T: Transactions> {
     /// Run it in this transaction.
     Execute(Box<InTransaction<S, T>>),
     /// Run nothing, and answer so.
@@ -45,7 +46,7 @@ pub enum ArrivedIn<S: Join, T: Transactions> {
 }
 
 /// A transaction that has taken a key and not ended. Dropped, it is rolled back, and nothing was executed.
-pub struct InTransaction<S: Join, T: Transactions> {
+pub struct InTransaction<S: Enqueue, T: Transactions> {
     engine: Engine<S>,
     route: Route,
     transactions: Arc<T>,
@@ -56,6 +57,8 @@ pub struct InTransaction<S: Join, T: Transactions> {
     running: Arc<Record>,
     lease: Lease,
     entry: Option<Entry>,
+    /// Promised in this transaction, and written with the row.
+    jobs: Vec<Job>,
     epoch: Epoch,
     started: Instant,
     /// Let go of in this order: the file's writer, then the key.
@@ -77,7 +80,7 @@ pub enum EndedIn {
     InDoubt,
 }
 
-impl<S: Join> Engine<S> {
+impl<S: Enqueue> Engine<S> {
     /// Takes the key in a new transaction, or says why not; waits for another's answer where the route's policy says so.
     ///
     /// Dropping the future is safe: the transaction is rolled back.
@@ -154,6 +157,7 @@ impl<S: Join> Engine<S> {
                 running,
                 lease,
                 entry,
+                jobs: Vec::new(),
                 epoch,
                 started: Instant::now(),
                 turn: Some(turn),
@@ -208,12 +212,12 @@ impl<S: Join> Engine<S> {
 pub(crate) type InHand = Mutex<HashSet<RecordId>>;
 
 /// One of them.
-struct KeyInHand<S: Join> {
+struct KeyInHand<S: Enqueue> {
     engine: Engine<S>,
     id: RecordId,
 }
 
-impl<S: Join> Drop for KeyInHand<S> {
+impl<S: Enqueue> Drop for KeyInHand<S> {
     fn drop(&mut self) {
         let inner = &self.engine.0;
         inner.in_hand.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
@@ -223,7 +227,7 @@ impl<S: Join> Drop for KeyInHand<S> {
     }
 }
 
-impl<S: Join, T: Transactions> InTransaction<S, T> {
+impl<S: Enqueue, T: Transactions> InTransaction<S, T> {
     /// The record's public name.
     #[must_use]
     pub fn id(&self) -> RecordId {
@@ -257,6 +261,11 @@ impl<S: Join, T: Transactions> InTransaction<S, T> {
     /// Takes it back.
     pub fn give_back(&mut self, transaction: T::Transaction) {
         self.transaction = Some(transaction);
+    }
+
+    /// Makes jobs part of the transaction: promised when it is committed, and not before.
+    pub fn promise(&mut self, jobs: Vec<Job>) {
+        self.jobs = jobs;
     }
 
     /// Rolls back: nothing was executed.
@@ -312,7 +321,7 @@ impl<S: Join, T: Transactions> InTransaction<S, T> {
         row: &Arc<Record>,
         patience: Duration,
     ) -> EndedIn {
-        match self.engine.0.store.join(&mut transaction, &write).await {
+        match self.write(&mut transaction, &write).await {
             Ok(Joined::Written) => {}
             Ok(Joined::Refused) => {
                 transaction.roll_back().await;
@@ -345,7 +354,19 @@ impl<S: Join, T: Transactions> InTransaction<S, T> {
         }
     }
 
+    /// The jobs first: the row's lock is taken last.
+    async fn write(&mut self, transaction: &mut T::Transaction, write: &Write) -> Result<Joined, StoreError> {
+        let store = &self.engine.0.store;
+        if !self.jobs.is_empty() {
+            store.enqueue(transaction, &self.jobs).await?;
+        }
+        store.join(transaction, write).await
+    }
+
     fn tell(&self, row: &Arc<Record>) {
+        if !self.jobs.is_empty() {
+            self.engine.wake_outbox();
+        }
         let inner = &self.engine.0;
         inner.cache.keep(row, self.epoch, self.engine.now());
         inner.waiters.wake(row.id);
@@ -356,7 +377,7 @@ impl<S: Join, T: Transactions> InTransaction<S, T> {
 }
 
 /// The search for a commit that was not acknowledged.
-struct Search<S: Join, T: Transactions> {
+struct Search<S: Enqueue, T: Transactions> {
     engine: Engine<S>,
     transactions: Arc<T>,
     holder: Holder,
@@ -364,7 +385,7 @@ struct Search<S: Join, T: Transactions> {
     before: Option<Version>,
 }
 
-impl<S: Join, T: Transactions> Search<S, T> {
+impl<S: Enqueue, T: Transactions> Search<S, T> {
     /// Reads the row once every transaction that had the key has ended.
     async fn find(&self, id: RecordId, error: StoreError) -> EndedIn {
         let mut pause = LOOK_PAUSE;

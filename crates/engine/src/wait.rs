@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use oncegate_core::decide::Arrival;
 use oncegate_core::identity::RecordId;
 use oncegate_core::policy::{AfterDoubt, WhileInProgress};
+use oncegate_core::record::{Record, StateKind};
 use oncegate_core::time::Timestamp;
 use oncegate_store::Store;
 use tokio::sync::Notify;
@@ -49,6 +50,26 @@ impl<S: Store> Engine<S> {
             }
             let pause = pause.min(left).min(self.0.options.wait_poll);
             let _ = tokio::time::timeout(pause, woken).await;
+        }
+    }
+
+    /// Waits until somebody has settled the record, no longer than `limit`; gives the row if somebody has.
+    pub async fn until_settled(&self, id: RecordId, limit: Duration) -> Option<Record> {
+        let started = Instant::now();
+        loop {
+            let waiter = self.0.waiters.register(id);
+            let mut woken = std::pin::pin!(waiter.notify.notified());
+            woken.as_mut().enable();
+            if let Ok(Some(row)) = self.read(id).await
+                && row.state.kind() != StateKind::InProgress
+            {
+                return Some(row);
+            }
+            let left = limit.saturating_sub(started.elapsed());
+            if left.is_zero() {
+                return None;
+            }
+            let _ = tokio::time::timeout(left.min(self.0.options.wait_poll), woken).await;
         }
     }
 

@@ -92,6 +92,13 @@ pub(crate) fn from_row<B>(row: Option<&Record>, about: &About<'_>) -> Response<R
     }
 }
 
+/// The row's answer, for whoever is the first to hear it.
+pub(crate) fn first_from_row<B>(row: &Record, about: &About<'_>) -> Response<ResponseBody<B>> {
+    let mut response = from_row(Some(row), about);
+    response.headers_mut().remove(about.policy.replayed_header);
+    response
+}
+
 /// Not recorded, or not known: what is not recorded is never sent.
 pub(crate) fn unknown_first<B>(about: &About<'_>) -> Response<ResponseBody<B>> {
     about.refusal(Problem::outcome_unknown_first(about.policy.retry_unknown))

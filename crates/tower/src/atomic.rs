@@ -26,8 +26,9 @@ use oncegate_core::classify::Failure;
 use oncegate_core::problem::{Code, Problem};
 use oncegate_core::record::{Record, State};
 use oncegate_core::response::Answer;
-use oncegate_engine::{ArrivedIn, EndedIn, Engine, InTransaction, Route, Settlement};
-use oncegate_store::join::{Join, Transactions};
+use oncegate_engine::{ArrivedIn, EndedIn, Engine, InTransaction, Route, Settlement, Unavailable};
+use oncegate_store::jobs::{Enqueue, Job};
+use oncegate_store::join::Transactions;
 use tower_layer::Layer;
 use tower_service::Service;
 use tracing::Instrument as _;
@@ -41,7 +42,7 @@ use crate::service::{Admission, Admitted, admit, pass};
 use crate::{answer, classify, headers, route};
 
 use handle::Slot;
-pub use handle::{Atomic, NotAtomic};
+pub use handle::{Atomic, NotAtomic, Promise};
 
 /// How long a handler may hold its transaction, where nothing else is said.
 const WITHIN: Duration = Duration::from_secs(5);
@@ -59,7 +60,7 @@ struct Shared<S, T> {
     within: Duration,
 }
 
-impl<S: Join, T: Transactions> AtomicIdempotency<S, T> {
+impl<S: Enqueue, T: Transactions> AtomicIdempotency<S, T> {
     /// Protects what `routes` say, in transactions that `transactions` begins. `tenant` says whose request it is; see [`crate::scope`].
     pub fn new(engine: Engine<S>, transactions: T, tenant: impl Tenant, routes: Routes) -> Self {
         let (transactions, tenant) = (Arc::new(transactions), Box::new(tenant));
@@ -104,7 +105,7 @@ impl<S, T, V: Clone> Clone for AtomicService<S, T, V> {
 
 impl<S, T, V, B, A> Service<Request<B>> for AtomicService<S, T, V>
 where
-    S: Join,
+    S: Enqueue,
     T: Transactions,
     V: Service<Request<RequestBody<B>>, Response = Response<A>> + Clone + Send + 'static,
     V::Error: Into<BoxError> + Send,
@@ -142,7 +143,7 @@ async fn protect<S, T, V, B, A>(
     request: Request<B>,
 ) -> Result<Response<ResponseBody<A>>, V::Error>
 where
-    S: Join,
+    S: Enqueue,
     T: Transactions,
     V: Service<Request<RequestBody<B>>, Response = Response<A>> + Send + 'static,
     V::Error: Into<BoxError> + Send,
@@ -174,9 +175,9 @@ where
     };
     Ok(match arrived {
         Ok(ArrivedIn::Execute(held)) => {
-            let within = shared.within;
+            let (engine, within) = (shared.engine.clone(), shared.within);
             // A client that hangs up drops this future, not the task: its retry finds the answer.
-            let attempt = tokio::spawn(attempt(held, inner, admitted, within).instrument(span));
+            let attempt = tokio::spawn(attempt(engine, held, inner, admitted, within).instrument(span));
             attempt.await.unwrap_or_else(|_| failed("the handler's task ended"))
         }
         Ok(ArrivedIn::Told(arrived)) => answer::told(arrived, &about),
@@ -186,13 +187,14 @@ where
 
 /// Run, then commit or roll back, then answer.
 async fn attempt<S, T, V, B, A>(
+    engine: Engine<S>,
     mut held: Box<InTransaction<S, T>>,
     inner: V,
     admitted: Admitted,
     within: Duration,
 ) -> Response<ResponseBody<A>>
 where
-    S: Join,
+    S: Enqueue,
     T: Transactions,
     V: Service<Request<RequestBody<B>>, Response = Response<A>>,
     V::Error: Into<BoxError>,
@@ -205,13 +207,17 @@ where
     let Ok(mut ended) = tokio::time::timeout(within, running).await else {
         return timed_out(*held, &slot, within).await;
     };
-    let Some(transaction) = slot.take_back() else {
+    let Some(lent) = slot.take_back() else {
         tracing::error!(record = %held.id(), "a handler has kept its transaction beyond its answer; nothing is committed");
         return failed("The handler kept its transaction beyond its answer, so it was rolled back");
     };
-    held.give_back(transaction);
+    held.give_back(lent.transaction);
     let settlement = classify::of(held.policy(), &mut ended);
+    let is_refusal = matches!(&settlement, Settlement::Complete(answer) if answer.status() >= 400);
+    let (jobs, is_entrusted) = promised(lent.jobs, is_refusal);
+    held.promise(jobs);
     match settlement {
+        Settlement::Complete(_) if is_entrusted => entrust(&engine, *held, ended).await,
         Settlement::Complete(answer) if answer.status() < 500 => commit(*held, answer, ended).await,
         // Nothing is in doubt: what was done goes with the transaction.
         Settlement::Complete(_) | Settlement::Release { .. } | Settlement::Doubt(_) => {
@@ -219,6 +225,20 @@ where
             as_it_ended(ended)
         }
     }
+}
+
+/// What is promised, and whether a call's answer is the request's: of several that were to answer, the last; and none where the
+/// handler has refused, which is an answer.
+fn promised(mut jobs: Vec<Job>, is_refusal: bool) -> (Vec<Job>, bool) {
+    let last = jobs.iter().rposition(|job| job.answers.is_some());
+    if is_refusal {
+        jobs.retain(|job| job.answers.is_none());
+        return (jobs, false);
+    }
+    for (place, job) in jobs.iter_mut().enumerate() {
+        job.answers = job.answers.filter(|_| Some(place) == last);
+    }
+    (jobs, last.is_some())
 }
 
 /// Calls the handler with the transaction, and reads its answer.
@@ -246,7 +266,8 @@ where
     AssertUnwindSafe(attempt).catch_unwind().await.unwrap_or(Ended::Failed(Failure::Panic))
 }
 
-async fn commit<S: Join, T: Transactions, A>(
+/// The answer is the handler's.
+async fn commit<S: Enqueue, T: Transactions, A>(
     held: InTransaction<S, T>,
     kept: Arc<Answer>,
     ended: Ended<A>,
@@ -255,14 +276,37 @@ async fn commit<S: Join, T: Transactions, A>(
     let about = About { policy: &policy, operations: None, operation: Which::Id(held.id()) };
     match held.complete(kept, policy.patience).await {
         EndedIn::Committed(row) if is_completed(&row) => answer::own(ended, &row, &about),
-        EndedIn::Committed(row) => answer::from_row(Some(&row), &about),
-        EndedIn::Overtaken(row) => answer::from_row(row.as_deref(), &about),
+        otherwise => not_as_said(otherwise, &about),
+    }
+}
+
+/// The answer will be a job's: wait for it a while.
+async fn entrust<S: Enqueue, T: Transactions, A>(
+    engine: &Engine<S>,
+    held: InTransaction<S, T>,
+    ended: Ended<A>,
+) -> Response<ResponseBody<A>> {
+    let (policy, id) = (held.policy().clone(), held.id());
+    let about = About { policy: &policy, operations: None, operation: Which::Id(id) };
+    match held.entrust(policy.patience).await {
+        EndedIn::Committed(_) => match engine.until_settled(id, policy.patience).await {
+            Some(row) => answer::first_from_row(&row, &about),
+            None => as_it_ended(ended),
+        },
+        otherwise => not_as_said(otherwise, &about),
+    }
+}
+
+fn not_as_said<A>(ended: EndedIn, about: &About<'_>) -> Response<ResponseBody<A>> {
+    match ended {
+        EndedIn::Committed(row) => answer::from_row(Some(&row), about),
+        EndedIn::Overtaken(row) => answer::from_row(row.as_deref(), about),
         EndedIn::RolledBack(error) => {
             tracing::warn!(%error, "a transaction could not be committed");
-            let words = oncegate_engine::Unavailable::Store { words: error.to_string().into() };
-            answer::unavailable(&words, &policy)
+            let unavailable = Unavailable::Store { words: error.to_string().into() };
+            answer::unavailable(&unavailable, about.policy)
         }
-        EndedIn::InDoubt => answer::unknown_first(&about),
+        EndedIn::InDoubt => answer::unknown_first(about),
     }
 }
 
@@ -270,15 +314,15 @@ fn is_completed(row: &Record) -> bool {
     matches!(row.state, State::Completed(_))
 }
 
-async fn timed_out<S: Join, T: Transactions, A>(
+async fn timed_out<S: Enqueue, T: Transactions, A>(
     held: InTransaction<S, T>,
     slot: &Slot<T::Transaction>,
     within: Duration,
 ) -> Response<ResponseBody<A>> {
     tracing::error!(record = %held.id(), ?within, "a handler held its transaction for too long; it was rolled back");
     let mut held = held;
-    if let Some(transaction) = slot.take_back() {
-        held.give_back(transaction);
+    if let Some(lent) = slot.take_back() {
+        held.give_back(lent.transaction);
     }
     let retry_after = held.policy().retry_unknown;
     held.roll_back().await;

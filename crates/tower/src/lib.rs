@@ -33,7 +33,7 @@ mod service;
 mod settle;
 
 pub use answer::refusal;
-pub use atomic::{Atomic, AtomicIdempotency, AtomicService, NotAtomic};
+pub use atomic::{Atomic, AtomicIdempotency, AtomicService, NotAtomic, Promise};
 pub use attempt::{Attempt, Failed};
 pub use body::{BoxError, RequestBody, ResponseBody};
 pub use layer::Idempotency;
