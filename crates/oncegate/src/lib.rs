@@ -45,6 +45,16 @@ pub use oncegate_engine::{
     Arrived, Engine, Held, JobError, LeaseEnded, NodeClock, Once, OnceError, Options, Route, Runner,
     SendPermit, Settled, Settlement, StartError, Stats, StillSettling, Unavailable, names,
 };
-pub use oncegate_store::{Store, StoreError};
+pub use oncegate_engine::{Delivering, Delivery, Effect, Effects, Outbox, OutboxOptions, Patience, Sent};
+pub use oncegate_store::{Store, StoreError, jobs, join};
+#[cfg(feature = "postgres")]
+pub use oncegate_store_sql::PostgresStore;
+#[cfg(feature = "sqlite")]
+pub use oncegate_store_sql::SqliteStore;
+#[cfg(any(feature = "sqlx-postgres", feature = "sqlx-sqlite"))]
+pub use oncegate_store_sql::sqlx;
 #[cfg(feature = "tower")]
-pub use oncegate_tower::{Attempt, Failed, Idempotency, Named, OriginalAddress, RouteError, Routes, scope};
+pub use oncegate_tower::{
+    Atomic, AtomicIdempotency, Attempt, Failed, Idempotency, Named, NotAtomic, OriginalAddress, Promise,
+    RouteError, Routes, scope,
+};

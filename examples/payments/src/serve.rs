@@ -24,7 +24,8 @@ pub struct Serving {
 }
 
 impl Serving {
-    pub(crate) async fn start(listen: SocketAddr, routes: Router) -> io::Result<Self> {
+    /// Listens, and serves these routes until it is stopped or dropped.
+    pub async fn start(listen: SocketAddr, routes: Router) -> io::Result<Self> {
         let listener = TcpListener::bind(listen).await?;
         let address = listener.local_addr()?;
         let accepting = tokio::spawn(async move {

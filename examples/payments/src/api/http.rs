@@ -16,6 +16,7 @@ use super::Api;
 use super::book::Payment;
 use super::input;
 use super::provider::Charged;
+use crate::name;
 use crate::provider::Signed;
 
 type Shared = State<Arc<Api>>;
@@ -197,18 +198,17 @@ fn reference(headers: &HeaderMap) -> String {
     format!("{}/{}", who.trim_start_matches("Bearer "), key(headers))
 }
 
-/// A name that nobody can guess.
-fn name(prefix: &str) -> Result<String, Failed> {
-    let mut bits = [0; 8];
-    getrandom::fill(&mut bits).map_err(|error| Failed(error.to_string()))?;
-    Ok(format!("{prefix}_{:016x}", u64::from_be_bytes(bits)))
-}
-
 /// The API's own trouble: a 500, and nothing is said about the provider.
 struct Failed(String);
 
 impl From<rusqlite::Error> for Failed {
     fn from(error: rusqlite::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl From<getrandom::Error> for Failed {
+    fn from(error: getrandom::Error) -> Self {
         Self(error.to_string())
     }
 }
