@@ -16,17 +16,19 @@ use crate::town::{FOREVER, Town};
 const TENANT: &str = "ann";
 
 pub(crate) struct Order<'a> {
-    town: &'a Town,
+    pub(crate) town: &'a Town,
     pub(crate) key: String,
     path: String,
     body: String,
     /// The body of the first outcome that the client was given: every later one must be equal to it.
     outcome: RefCell<Option<Bytes>>,
+    /// What the client was answered, in a line each; the same again is not said again.
+    pub(crate) view: RefCell<Vec<String>>,
 }
 
 impl<'a> Order<'a> {
     pub(crate) const fn new(town: &'a Town, key: String, path: String, body: String) -> Self {
-        Self { town, key, path, body, outcome: RefCell::new(None) }
+        Self { town, key, path, body, outcome: RefCell::new(None), view: RefCell::new(Vec::new()) }
     }
 
     /// A refund of this, once it is paid.
@@ -111,9 +113,8 @@ impl<'a> Order<'a> {
             order: self,
             of: "the gateway's record",
             ask: |order| {
-                let path = format!("/api/v1/records?key={}", order.key);
-                let found = order.town.get(order.town.admin_address(), &path);
-                found["records"][0]["state"].as_str().unwrap_or("absent").to_owned()
+                let found = order.found().unwrap_or_default();
+                found["state"].as_str().unwrap_or("absent").to_owned()
             },
         }
     }
@@ -134,7 +135,11 @@ impl<'a> Order<'a> {
 
     /// How often the provider has charged it.
     pub(crate) fn charges(&self) -> Fact<'_> {
-        Fact { order: self, of: "the provider's charges", ask: |order| order.booked("succeeded").to_string() }
+        Fact {
+            order: self,
+            of: "the provider's charges",
+            ask: |order| order.booked_as("succeeded").to_string(),
+        }
     }
 
     /// The key that the API was sent.
@@ -142,15 +147,24 @@ impl<'a> Order<'a> {
         if !self.town.derives.get() {
             return self.key.clone();
         }
-        let found = self.town.get(self.town.admin_address(), &format!("/api/v1/records?key={}", self.key));
-        found["records"][0]["derived_key"].as_str().unwrap_or_default().to_owned()
+        self.found().unwrap_or_default()["derived_key"].as_str().unwrap_or_default().to_owned()
     }
 
-    fn booked(&self, status: &str) -> usize {
+    /// The gateway's record of it.
+    pub(crate) fn found(&self) -> Option<Value> {
+        let path = format!("/api/v1/records?key={}", self.key);
+        self.town.get(self.town.admin_address(), &path)["records"].get(0).cloned()
+    }
+
+    /// The provider's ledger of it.
+    pub(crate) fn booked(&self) -> Vec<Value> {
         let path = format!("/charges?reference={TENANT}/{}", self.upstream_key());
-        let found = self.town.get(self.town.provider_address(), &path);
-        let charges = found["charges"].as_array().unwrap();
-        charges.iter().filter(|charge| charge["status"] == status).count()
+        let mut found = self.town.get(self.town.provider_address(), &path);
+        serde_json::from_value(found["charges"].take()).unwrap()
+    }
+
+    fn booked_as(&self, status: &str) -> usize {
+        self.booked().iter().filter(|charge| charge["status"] == status).count()
     }
 
     fn request(&self, faults: &[Fault]) -> Request<Bytes> {
@@ -167,7 +181,12 @@ impl<'a> Order<'a> {
     }
 
     fn seen(&self, answer: Result<Reply, NoReply>) -> Seen<'_> {
-        Seen { order: self, answer }
+        let seen = Seen { order: self, answer };
+        let (mut view, line) = (self.view.borrow_mut(), seen.line());
+        if view.last() != Some(&line) {
+            view.push(line);
+        }
+        seen
     }
 }
 
@@ -228,6 +247,13 @@ impl Seen<'_> {
         reply
     }
 
+    /// `409 in_progress`, `201 succeeded, replayed`, or `nothing`
+    fn line(&self) -> String {
+        let Ok(reply) = &self.answer else { return "nothing".to_owned() };
+        let replayed = if reply.headers.contains_key("idempotency-replayed") { ", replayed" } else { "" };
+        format!("{} {}{replayed}", reply.status.as_u16(), self.word())
+    }
+
     /// What the body says, in a word.
     pub(crate) fn word(&self) -> String {
         let Ok(reply) = &self.answer else { return String::new() };
@@ -262,7 +288,7 @@ impl Order<'_> {
     /// Which cards were refused.
     #[track_caller]
     pub(crate) fn was_declined(&self, times: usize) {
-        assert_eq!(self.booked("declined"), times);
+        assert_eq!(self.booked_as("declined"), times);
     }
 
     /// The provider itself is sent this order, under a key of its own.

@@ -79,10 +79,7 @@ impl Fault {
     /// Whether it is about the webhook, and so may stand beside another.
     #[must_use]
     pub const fn is_of_webhook(self) -> bool {
-        matches!(
-            self,
-            Self::WebhookLost | Self::WebhookLate | Self::WebhookTwice | Self::WebhookFailedFirst
-        )
+        matches!(self, Self::WebhookLost | Self::WebhookLate | Self::WebhookTwice | Self::WebhookFailedFirst)
     }
 }
 

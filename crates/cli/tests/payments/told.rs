@@ -1,0 +1,90 @@
+//! A story, told again when it is over: what became of the record, what the client saw, and what the provider's ledger holds, line by line.
+//!
+//! What happens several times in a row is one line: how often a question is asked, or a client comes back, depends on the machine.
+
+use oncegate_test_servers::wait_until;
+use serde_json::Value;
+
+use crate::order::Order;
+
+/// How a story is told.
+pub(crate) struct Told<'a> {
+    /// The record: each step of its audit trail, and then what it is.
+    pub(crate) record: &'a [&'a str],
+    /// What the client was answered.
+    pub(crate) client: &'a [&'a str],
+    /// Every line about this order.
+    pub(crate) ledger: &'a [&'a str],
+}
+
+impl Order<'_> {
+    /// That is the whole story.
+    #[track_caller]
+    pub(crate) fn is_told(&self, told: Told<'_>) {
+        let lines = [self.record_lines(), self.view.borrow().clone(), self.ledger_lines()];
+        for ((what, lines), expected) in ["the record", "the client's view", "the ledger"]
+            .iter()
+            .zip(lines)
+            .zip([told.record, told.client, told.ledger])
+        {
+            let (lines, expected) = (lines.join("\n  "), expected.join("\n  "));
+            assert!(lines == expected, "{what} of {} is\n  {lines}\nand not\n  {expected}", self.key);
+        }
+    }
+
+    /// Waits for a step: sooner or later it is the record's last one.
+    pub(crate) fn comes_to(&self, step: &str) {
+        let what = format!("the last step of {} is {step:?}", self.key);
+        wait_until(&what, || self.steps().last().is_some_and(|last| last == step));
+    }
+
+    /// Each step of the audit trail.
+    fn steps(&self) -> Vec<String> {
+        let Some(record) = self.found() else { return Vec::new() };
+        let id = record["id"].as_str().unwrap();
+        let told = self.town.get(self.town.admin_address(), &format!("/api/v1/records/{id}/story"));
+        let mut lines: Vec<_> = told["story"].as_array().unwrap().iter().map(step).collect();
+        lines.dedup();
+        lines
+    }
+
+    fn record_lines(&self) -> Vec<String> {
+        let mut lines = self.steps();
+        let record = self.found().unwrap_or_default();
+        let state = record["state"].as_str().unwrap_or("absent");
+        lines.push(match record["answer"]["status"].as_u64() {
+            Some(status) => format!("{state}: {status}"),
+            None => state.to_owned(),
+        });
+        lines
+    }
+
+    fn ledger_lines(&self) -> Vec<String> {
+        let lines = self.booked().into_iter().map(|charge| {
+            let text = |name: &str| charge[name].as_str().unwrap().to_owned();
+            format!("{} {} {}", charge["amount"], text("currency"), text("status"))
+        });
+        lines.collect()
+    }
+}
+
+/// `unknown → completed: happened, says probe (after_the_fact)`
+fn step(entry: &Value) -> String {
+    let state = |name: &str| entry[name].as_str().unwrap_or("absent").to_owned();
+    let mut line = format!("{} → {}: {}", state("from"), state("to"), entry["act"].as_str().unwrap());
+    if let Some(source) = entry["source"].as_str() {
+        line += &format!(", says {source}");
+    }
+    if let Some(reason) = entry["reason"]["code"].as_str() {
+        line += &format!(", {reason}");
+    }
+    let notices: Vec<_> =
+        entry["notices"].as_array().unwrap().iter().map(|one| one.as_str().unwrap()).collect();
+    if !notices.is_empty() {
+        line += &format!(" ({})", notices.join(", "));
+    }
+    if entry["alarm"] == true {
+        line += "!";
+    }
+    line
+}
