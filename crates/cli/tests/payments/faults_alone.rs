@@ -10,23 +10,11 @@ use oncegate_test_servers::wait_until;
 
 use crate::messenger::Pace;
 use crate::postman::Letter;
-use crate::told::Told;
-use crate::town::{Care, EITHER, Memory, Patience, Town};
+use crate::told::step::{BEGAN, DOUBTED, FOUND, NOT_FOUND, NOT_FOUND_YET, RAN_AGAIN};
+use crate::told::{PAID, Told};
+use crate::town::{Care, EITHER, FAR, Memory, NEAR, Patience, Town};
 
-const BEGAN: &str = "absent → in_progress: began";
-/// The API itself says that it does not know.
-const DOUBTED: &str = "in_progress → unknown: doubted, answered";
-const NOT_FOUND_YET: &str = "unknown → unknown: did_not_happen, says probe (negative_dropped)";
-const NOT_FOUND: &str = "unknown → failed_retryable: did_not_happen, says probe";
-const FOUND: &str = "unknown → completed: happened, says probe";
-const RAN_AGAIN: &str = "failed_retryable → in_progress: ran_again, did_not_happen";
 const TOLD_AFTER_THE_FACT: &str = "completed → completed: happened, says webhook provider (after_the_fact)";
-const PAID: &str = "100 EUR succeeded";
-
-/// Past what anybody in these stories waits for.
-const FAR: &str = "1h";
-/// Over soon; but not before the first question.
-const NEAR: &str = "3s";
 
 fn opens(memory: Memory, patience: Patience, horizon: &str) -> Town {
     Town::opens_with_care(memory, patience, Care::told(horizon))

@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 use crate::town::{FOREVER, Town};
 
 const TENANT: &str = "ann";
+const REPLAYED: &str = ", replayed";
 
 pub(crate) struct Order<'a> {
     pub(crate) town: &'a Town,
@@ -103,6 +104,26 @@ impl<'a> Order<'a> {
         Waiting { order: self, client }
     }
 
+    /// The client sends it, and the provider does this: returns when the API has it.
+    pub(crate) fn is_being_paid_with(&self, faults: &[Fault]) -> Waiting<'_> {
+        let before = self.payments().len();
+        let client = self.is_on_its_way(faults);
+        wait_until("the API has the order", || self.payments().len() > before);
+        Waiting { order: self, client }
+    }
+
+    /// The client sends it once its retention is over, and the provider does this: a new life, and what its client sees is a new story.
+    pub(crate) fn is_used_again_with(&self, faults: &[Fault]) -> Seen<'_> {
+        let mut last = None;
+        wait_until("the retention is over", || {
+            *self.outcome.borrow_mut() = None;
+            self.view.borrow_mut().clear();
+            last = Some(self.pays_with(faults));
+            !self.view.borrow().iter().any(|line| line.ends_with(REPLAYED))
+        });
+        last.unwrap()
+    }
+
     fn is_on_its_way(&self, faults: &[Fault]) -> JoinHandle<Result<Reply, NoReply>> {
         let (to, request) = (self.town.gateway_address().to_string(), self.request(faults));
         self.town.runtime.spawn(async move { post::send(&to, request, FOREVER).await })
@@ -125,12 +146,17 @@ impl<'a> Order<'a> {
             order: self,
             of: "the API's payment",
             ask: |order| {
-                let path = format!("/payments?idempotency_key={}", order.upstream_key());
-                let found = order.town.get(order.town.api_address(), &path);
-                let newest = found["payments"].as_array().unwrap().first();
-                newest.map_or("absent", |payment| payment["status"].as_str().unwrap()).to_owned()
+                let payments = order.payments();
+                payments.first().map_or("absent", |payment| payment["status"].as_str().unwrap()).to_owned()
             },
         }
+    }
+
+    /// All that the API knows, newest first.
+    fn payments(&self) -> Vec<Value> {
+        let path = format!("/payments?idempotency_key={}", self.upstream_key());
+        let mut found = self.town.get(self.town.api_address(), &path);
+        serde_json::from_value(found["payments"].take()).unwrap()
     }
 
     /// How often the provider has charged it.
@@ -250,7 +276,7 @@ impl Seen<'_> {
     /// `409 in_progress`, `201 succeeded, replayed`, or `nothing`
     fn line(&self) -> String {
         let Ok(reply) = &self.answer else { return "nothing".to_owned() };
-        let replayed = if reply.headers.contains_key("idempotency-replayed") { ", replayed" } else { "" };
+        let replayed = if reply.headers.contains_key("idempotency-replayed") { REPLAYED } else { "" };
         format!("{} {}{replayed}", reply.status.as_u16(), self.word())
     }
 

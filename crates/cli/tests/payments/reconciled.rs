@@ -4,12 +4,7 @@
 
 use example_payments::provider::Fault;
 
-use crate::town::{EITHER, Memory, Patience, Town};
-
-/// Past what anybody in these stories waits for.
-const FAR: &str = "1h";
-/// Over soon after the lease.
-const NEAR: &str = "1s";
+use crate::town::{EITHER, FAR, Memory, NEAR, Patience, Town};
 
 /// The charge is made, and the answer never comes. The gateway asks, and its client's retry gets the payment.
 #[test]

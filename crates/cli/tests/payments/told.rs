@@ -7,6 +7,21 @@ use serde_json::Value;
 
 use crate::order::Order;
 
+/// Steps that many stories have.
+pub(crate) mod step {
+    pub(crate) const BEGAN: &str = "absent → in_progress: began";
+    /// The API itself says that it does not know.
+    pub(crate) const DOUBTED: &str = "in_progress → unknown: doubted, answered";
+    /// Asked too early for that to mean anything, or about another attempt.
+    pub(crate) const NOT_FOUND_YET: &str = "unknown → unknown: did_not_happen, says probe (negative_dropped)";
+    pub(crate) const NOT_FOUND: &str = "unknown → failed_retryable: did_not_happen, says probe";
+    pub(crate) const FOUND: &str = "unknown → completed: happened, says probe";
+    pub(crate) const RAN_AGAIN: &str = "failed_retryable → in_progress: ran_again, did_not_happen";
+}
+
+/// The ledger's line of an order over 100.
+pub(crate) const PAID: &str = "100 EUR succeeded";
+
 /// How a story is told.
 pub(crate) struct Told<'a> {
     /// The record: each step of its audit trail, and then what it is.
@@ -43,7 +58,7 @@ impl Order<'_> {
         let Some(record) = self.found() else { return Vec::new() };
         let id = record["id"].as_str().unwrap();
         let told = self.town.get(self.town.admin_address(), &format!("/api/v1/records/{id}/story"));
-        let mut lines: Vec<_> = told["story"].as_array().unwrap().iter().map(step).collect();
+        let mut lines: Vec<_> = told["story"].as_array().unwrap().iter().map(line).collect();
         lines.dedup();
         lines
     }
@@ -69,7 +84,7 @@ impl Order<'_> {
 }
 
 /// `unknown → completed: happened, says probe (after_the_fact)`
-fn step(entry: &Value) -> String {
+fn line(entry: &Value) -> String {
     let state = |name: &str| entry[name].as_str().unwrap_or("absent").to_owned();
     let mut line = format!("{} → {}: {}", state("from"), state("to"), entry["act"].as_str().unwrap());
     if let Some(source) = entry["source"].as_str() {

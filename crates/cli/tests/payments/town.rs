@@ -26,6 +26,11 @@ pub(crate) use crate::gateway::PROVIDER_SECRET as WEBHOOK_SECRET;
 pub(crate) const FOREVER: Duration = Duration::from_mins(1);
 const ANYWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
+/// A horizon past what anybody in these stories waits for.
+pub(crate) const FAR: &str = "1h";
+/// A horizon that is over soon; but not before the first question.
+pub(crate) const NEAR: &str = "3s";
+
 /// How the gateway finds out.
 #[derive(Clone, Copy)]
 pub(crate) struct Care<'a> {
@@ -264,11 +269,6 @@ impl Town {
     /// What was late happens now.
     pub(crate) fn time_passes(&self) {
         self.time.send_replace(true);
-    }
-
-    /// What is late from now on stays late again.
-    pub(crate) fn time_stands_still(&self) {
-        self.time.send_replace(false);
     }
 
     pub(crate) fn api_stops(&self) {
