@@ -5,6 +5,7 @@
 use example_payments::provider::Fault;
 
 use crate::messenger::Pace;
+use crate::order::Order;
 use crate::postman::Letter;
 use crate::told::step::{BEGAN, DOUBTED, FOUND, NOT_FOUND, NOT_FOUND_YET, RAN_AGAIN};
 use crate::told::{PAID, Told};
@@ -96,18 +97,25 @@ fn what_an_older_attempt_did_settles_a_newer_one_that_ends_in_doubt() {
     }
 }
 
+/// Attempt 1 fails, is being asked about, and the provider says that it is over. Attempt 2 is charged, and nobody is told.
+fn fails_for_good_and_is_paid_in_doubt(town: &Town, pace: Pace) -> (Order<'_>, Letter) {
+    town.messenger.goes(pace);
+    let order = town.order(100);
+    order.pays_with(&[Fault::ErrorBeforeCharge, Fault::WebhookFailedFirst]).sees(504, "unknown");
+    town.messenger.keeps_one(town);
+    let failed = town.postman.receives(town);
+    brings(town, &failed, 200, "settled");
+    order.pays_with(&[Fault::ResetAfterCharge, Fault::WebhookLost]).sees(504, "unknown");
+    (order, failed)
+}
+
 /// ATTACKS 4: a question about attempt 1 found nothing, and its answer comes when attempt 2 is in doubt, and has charged. It says nothing about
 /// attempt 2: the next question finds the charge.
 #[test]
 fn a_slow_not_found_about_an_older_attempt_settles_nothing() {
     for memory in EITHER {
         let town = opens_believing_failures(memory);
-        town.messenger.goes(Pace::KeepsAnswers);
-        let order = town.order(100);
-        order.pays_with(&[Fault::ErrorBeforeCharge, Fault::WebhookFailedFirst]).sees(504, "unknown");
-        town.messenger.keeps_one(&town);
-        brings(&town, &town.postman.receives(&town), 200, "settled");
-        order.pays_with(&[Fault::ResetAfterCharge, Fault::WebhookLost]).sees(504, "unknown");
+        let (order, _) = fails_for_good_and_is_paid_in_doubt(&town, Pace::KeepsAnswers);
         order.charges().is(1);
         town.messenger.goes(Pace::AtOnce);
         order.comes_to(FOUND);
@@ -135,13 +143,7 @@ fn a_slow_not_found_about_an_older_attempt_settles_nothing() {
 fn a_redelivered_failure_of_an_older_attempt_settles_nothing() {
     for memory in EITHER {
         let town = opens_believing_failures(memory);
-        town.messenger.goes(Pace::KeepsQuestions);
-        let order = town.order(100);
-        order.pays_with(&[Fault::ErrorBeforeCharge, Fault::WebhookFailedFirst]).sees(504, "unknown");
-        town.messenger.keeps_one(&town);
-        let failed = town.postman.receives(&town);
-        brings(&town, &failed, 200, "settled");
-        order.pays_with(&[Fault::ResetAfterCharge, Fault::WebhookLost]).sees(504, "unknown");
+        let (order, failed) = fails_for_good_and_is_paid_in_doubt(&town, Pace::KeepsQuestions);
         brings(&town, &failed, 200, "nothing_to_do");
         order.record().is("unknown");
         order.retries().sees(409, "outcome_unknown");

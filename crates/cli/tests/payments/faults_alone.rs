@@ -9,6 +9,7 @@ use example_payments::provider::Fault;
 use oncegate_test_servers::wait_until;
 
 use crate::messenger::Pace;
+use crate::order::Order;
 use crate::postman::Letter;
 use crate::told::step::{BEGAN, DOUBTED, FOUND, NOT_FOUND, NOT_FOUND_YET, RAN_AGAIN};
 use crate::told::{PAID, Told};
@@ -225,12 +226,7 @@ fn webhook_late() {
         town.postman.has_nothing();
         town.time_passes();
         comes_to_nothing(&town, town.postman.receives(&town));
-        order.retries().sees_again(201, "succeeded");
-        order.is_told(Told {
-            record: &[BEGAN, TOLD_AFTER_THE_FACT, "completed: 201"],
-            client: &["201 succeeded", "201 succeeded, replayed"],
-            ledger: &[PAID],
-        });
+        is_paid_and_told_after_the_fact(&order);
     }
 }
 
@@ -242,12 +238,7 @@ fn webhook_twice() {
         order.pays_with(&[Fault::WebhookTwice]).sees(201, "succeeded");
         comes_to_nothing(&town, town.postman.receives(&town));
         comes_to_nothing(&town, town.postman.receives(&town));
-        order.retries().sees_again(201, "succeeded");
-        order.is_told(Told {
-            record: &[BEGAN, TOLD_AFTER_THE_FACT, "completed: 201"],
-            client: &["201 succeeded", "201 succeeded, replayed"],
-            ledger: &[PAID],
-        });
+        is_paid_and_told_after_the_fact(&order);
     }
 }
 
@@ -263,13 +254,17 @@ fn webhook_failed_first() {
         for letter in letters {
             comes_to_nothing(&town, letter);
         }
-        order.retries().sees_again(201, "succeeded");
-        order.is_told(Told {
-            record: &[BEGAN, TOLD_AFTER_THE_FACT, "completed: 201"],
-            client: &["201 succeeded", "201 succeeded, replayed"],
-            ledger: &[PAID],
-        });
+        is_paid_and_told_after_the_fact(&order);
     }
+}
+
+fn is_paid_and_told_after_the_fact(order: &Order<'_>) {
+    order.retries().sees_again(201, "succeeded");
+    order.is_told(Told {
+        record: &[BEGAN, TOLD_AFTER_THE_FACT, "completed: 201"],
+        client: &["201 succeeded", "201 succeeded, replayed"],
+        ledger: &[PAID],
+    });
 }
 
 fn comes_to_nothing(town: &Town, letter: Letter) {

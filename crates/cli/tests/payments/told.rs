@@ -36,15 +36,15 @@ impl Order<'_> {
     /// That is the whole story.
     #[track_caller]
     pub(crate) fn is_told(&self, told: Told<'_>) {
-        let lines = [self.record_lines(), self.view.borrow().clone(), self.ledger_lines()];
-        for ((what, lines), expected) in ["the record", "the client's view", "the ledger"]
-            .iter()
-            .zip(lines)
-            .zip([told.record, told.client, told.ledger])
-        {
-            let (lines, expected) = (lines.join("\n  "), expected.join("\n  "));
-            assert!(lines == expected, "{what} of {} is\n  {lines}\nand not\n  {expected}", self.key);
-        }
+        self.has_lines("the record", &self.record_lines(), told.record);
+        self.has_lines("the client's view", &self.view.borrow(), told.client);
+        self.has_lines("the ledger", &self.ledger_lines(), told.ledger);
+    }
+
+    #[track_caller]
+    fn has_lines(&self, what: &str, lines: &[String], expected: &[&str]) {
+        let (lines, expected) = (lines.join("\n  "), expected.join("\n  "));
+        assert!(lines == expected, "{what} of {} is\n  {lines}\nand not\n  {expected}", self.key);
     }
 
     /// Waits for a step: sooner or later it is the record's last one.
@@ -83,23 +83,16 @@ impl Order<'_> {
     }
 }
 
-/// `unknown → completed: happened, says probe (after_the_fact)`
+/// `completed → completed: happened, says probe (after_the_fact)`; what should alarm somebody ends with `!`
 fn line(entry: &Value) -> String {
-    let state = |name: &str| entry[name].as_str().unwrap_or("absent").to_owned();
-    let mut line = format!("{} → {}: {}", state("from"), state("to"), entry["act"].as_str().unwrap());
-    if let Some(source) = entry["source"].as_str() {
-        line += &format!(", says {source}");
-    }
-    if let Some(reason) = entry["reason"]["code"].as_str() {
-        line += &format!(", {reason}");
-    }
-    let notices: Vec<_> =
-        entry["notices"].as_array().unwrap().iter().map(|one| one.as_str().unwrap()).collect();
-    if !notices.is_empty() {
-        line += &format!(" ({})", notices.join(", "));
-    }
-    if entry["alarm"] == true {
-        line += "!";
-    }
-    line
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let state = |name: &str| text(&entry[name]).unwrap_or_else(|| "absent".to_owned());
+    let act = text(&entry["act"]).unwrap();
+    let source = text(&entry["source"]).map(|source| format!(", says {source}"));
+    let reason = text(&entry["reason"]["code"]).map(|reason| format!(", {reason}"));
+    let notices: Vec<_> = entry["notices"].as_array().unwrap().iter().filter_map(text).collect();
+    let notices = (!notices.is_empty()).then(|| format!(" ({})", notices.join(", ")));
+    let alarm = (entry["alarm"] == true).then(|| "!".to_owned());
+    let rest: String = [source, reason, notices, alarm].into_iter().flatten().collect();
+    format!("{} → {}: {act}{rest}", state("from"), state("to"))
 }
