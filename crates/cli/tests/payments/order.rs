@@ -97,19 +97,31 @@ impl<'a> Order<'a> {
 
     /// The client sends it, and the provider is slow: returns when it is there.
     pub(crate) fn is_being_paid_slowly(&self) -> Waiting<'_> {
-        let client = self.is_on_its_way(&[Fault::Slow]);
-        wait_until("the provider has the order", || {
+        self.is_on_its_way_until("the provider has the order", &[Fault::Slow], || {
             self.town.get(self.town.provider_address(), "/ledger")["still_to_come"] == 1
-        });
-        Waiting { order: self, client }
+        })
     }
 
     /// The client sends it, and the provider does this: returns when the API has it.
     pub(crate) fn is_being_paid_with(&self, faults: &[Fault]) -> Waiting<'_> {
         let before = self.payments().len();
+        self.is_on_its_way_until("the API has the order", faults, || self.payments().len() > before)
+    }
+
+    /// The client sends it, and waits; it must not be answered before this holds.
+    fn is_on_its_way_until(&self, what: &str, faults: &[Fault], holds: impl Fn() -> bool) -> Waiting<'_> {
         let client = self.is_on_its_way(faults);
-        wait_until("the API has the order", || self.payments().len() > before);
-        Waiting { order: self, client }
+        let mut is_there = false;
+        wait_until(what, || {
+            let is_over = client.is_finished();
+            is_there = holds();
+            is_there || is_over
+        });
+        let waiting = Waiting { order: self, client };
+        if !is_there {
+            panic!("before {what}, the client was answered {}", waiting.then().line());
+        }
+        waiting
     }
 
     /// The client sends it once its retention is over, and the provider does this: a new life, and what its client sees is a new story.
