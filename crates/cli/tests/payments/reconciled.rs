@@ -4,7 +4,10 @@
 
 use example_payments::provider::Fault;
 
-use crate::town::{EITHER, FAR, Memory, NEAR, Patience, Town};
+use crate::town::{EITHER, FAR, Memory, Patience, Town};
+
+/// Over soon after the lease.
+const NEAR: &str = "1s";
 
 /// The charge is made, and the answer never comes. The gateway asks, and its client's retry gets the payment.
 #[test]
