@@ -118,9 +118,7 @@ impl<'a> Order<'a> {
             is_there || is_over
         });
         let waiting = Waiting { order: self, client };
-        if !is_there {
-            panic!("before {what}, the client was answered {}", waiting.then().line());
-        }
+        assert!(is_there, "before {what}, the client was answered {}", waiting.then().line());
         waiting
     }
 
