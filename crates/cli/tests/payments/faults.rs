@@ -55,6 +55,23 @@ fn slower_than_the_api_is_patient() {
     }
 }
 
+/// The answer never comes, and nothing was charged. The client cannot tell this from the next story.
+#[test]
+fn timeout_before_charge() {
+    for memory in EITHER {
+        let town = Town::opens_with(memory, Patience::Short);
+        let order = town.order(100);
+
+        order.pays_with(&[Fault::TimeoutBeforeCharge]).sees(504, "unknown");
+        order.record().is("unknown");
+        order.payment().is("unknown");
+        order.charges().is(0);
+
+        order.retries().sees(409, "outcome_unknown");
+        order.charges().is(0);
+    }
+}
+
 /// The charge is made, and the answer never comes. A retry would charge again; the gateway does not let it.
 #[test]
 fn timeout_after_charge() {

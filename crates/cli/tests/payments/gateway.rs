@@ -56,10 +56,11 @@ impl Drop for Gateway {
 }
 
 fn write(config: &Path, listen: SocketAddr, admin: SocketAddr, upstream: SocketAddr, store: &str) {
-    // A lease is short, so that a story of a crash is; it is renewed while a payment runs.
+    // A lease is short, so that a story of a crash is; but longer than a busy machine stands still, for then nothing is granted. It is
+    // renewed while a payment runs.
     let text = format!(
         "[listen]\naddress = \"{listen}\"\n[admin]\naddress = \"{admin}\"\n[upstream]\nurl = \"http://{upstream}\"\n\
-         [store]\nurl = \"{store}\"\n[defaults]\nprofile = \"payments\"\nlease = \"2s\"\nattempt_deadline = \"2m\"\n"
+         [store]\nurl = \"{store}\"\n[defaults]\nprofile = \"payments\"\nlease = \"5s\"\nattempt_deadline = \"2m\"\n"
     );
     let more = fs::read_to_string(config.with_file_name("more.toml")).unwrap_or_default();
     fs::write(config, text + &more).unwrap();

@@ -14,19 +14,22 @@ use tokio::task::JoinHandle;
 use crate::town::{FOREVER, Town};
 
 const TENANT: &str = "ann";
+const REPLAYED: &str = ", replayed";
 
 pub(crate) struct Order<'a> {
-    town: &'a Town,
+    pub(crate) town: &'a Town,
     pub(crate) key: String,
     path: String,
     body: String,
     /// The body of the first outcome that the client was given: every later one must be equal to it.
     outcome: RefCell<Option<Bytes>>,
+    /// What the client was answered, in a line each; the same again is not said again.
+    pub(crate) view: RefCell<Vec<String>>,
 }
 
 impl<'a> Order<'a> {
     pub(crate) const fn new(town: &'a Town, key: String, path: String, body: String) -> Self {
-        Self { town, key, path, body, outcome: RefCell::new(None) }
+        Self { town, key, path, body, outcome: RefCell::new(None), view: RefCell::new(Vec::new()) }
     }
 
     /// A refund of this, once it is paid.
@@ -94,11 +97,41 @@ impl<'a> Order<'a> {
 
     /// The client sends it, and the provider is slow: returns when it is there.
     pub(crate) fn is_being_paid_slowly(&self) -> Waiting<'_> {
-        let client = self.is_on_its_way(&[Fault::Slow]);
-        wait_until("the provider has the order", || {
+        self.is_on_its_way_until("the provider has the order", &[Fault::Slow], || {
             self.town.get(self.town.provider_address(), "/ledger")["still_to_come"] == 1
+        })
+    }
+
+    /// The client sends it, and the provider does this: returns when the API has it.
+    pub(crate) fn is_being_paid_with(&self, faults: &[Fault]) -> Waiting<'_> {
+        let before = self.payments().len();
+        self.is_on_its_way_until("the API has the order", faults, || self.payments().len() > before)
+    }
+
+    /// The client sends it, and waits; it must not be answered before this holds.
+    fn is_on_its_way_until(&self, what: &str, faults: &[Fault], holds: impl Fn() -> bool) -> Waiting<'_> {
+        let client = self.is_on_its_way(faults);
+        let mut is_there = false;
+        wait_until(what, || {
+            let is_over = client.is_finished();
+            is_there = holds();
+            is_there || is_over
         });
-        Waiting { order: self, client }
+        let waiting = Waiting { order: self, client };
+        assert!(is_there, "before {what}, the client was answered {}", waiting.then().line());
+        waiting
+    }
+
+    /// The client sends it once its retention is over, and the provider does this: a new life, and what its client sees is a new story.
+    pub(crate) fn is_used_again_with(&self, faults: &[Fault]) -> Seen<'_> {
+        let mut last = None;
+        wait_until("the retention is over", || {
+            *self.outcome.borrow_mut() = None;
+            self.view.borrow_mut().clear();
+            last = Some(self.pays_with(faults));
+            !self.view.borrow().iter().any(|line| line.ends_with(REPLAYED))
+        });
+        last.unwrap()
     }
 
     fn is_on_its_way(&self, faults: &[Fault]) -> JoinHandle<Result<Reply, NoReply>> {
@@ -111,9 +144,8 @@ impl<'a> Order<'a> {
             order: self,
             of: "the gateway's record",
             ask: |order| {
-                let path = format!("/api/v1/records?key={}", order.key);
-                let found = order.town.get(order.town.admin_address(), &path);
-                found["records"][0]["state"].as_str().unwrap_or("absent").to_owned()
+                let found = order.found().unwrap_or_default();
+                found["state"].as_str().unwrap_or("absent").to_owned()
             },
         }
     }
@@ -124,17 +156,26 @@ impl<'a> Order<'a> {
             order: self,
             of: "the API's payment",
             ask: |order| {
-                let path = format!("/payments?idempotency_key={}", order.upstream_key());
-                let found = order.town.get(order.town.api_address(), &path);
-                let newest = found["payments"].as_array().unwrap().first();
-                newest.map_or("absent", |payment| payment["status"].as_str().unwrap()).to_owned()
+                let payments = order.payments();
+                payments.first().map_or("absent", |payment| payment["status"].as_str().unwrap()).to_owned()
             },
         }
     }
 
+    /// All that the API knows, newest first.
+    fn payments(&self) -> Vec<Value> {
+        let path = format!("/payments?idempotency_key={}", self.upstream_key());
+        let mut found = self.town.get(self.town.api_address(), &path);
+        serde_json::from_value(found["payments"].take()).unwrap()
+    }
+
     /// How often the provider has charged it.
     pub(crate) fn charges(&self) -> Fact<'_> {
-        Fact { order: self, of: "the provider's charges", ask: |order| order.booked("succeeded").to_string() }
+        Fact {
+            order: self,
+            of: "the provider's charges",
+            ask: |order| order.booked_as("succeeded").to_string(),
+        }
     }
 
     /// The key that the API was sent.
@@ -142,15 +183,24 @@ impl<'a> Order<'a> {
         if !self.town.derives.get() {
             return self.key.clone();
         }
-        let found = self.town.get(self.town.admin_address(), &format!("/api/v1/records?key={}", self.key));
-        found["records"][0]["derived_key"].as_str().unwrap_or_default().to_owned()
+        self.found().unwrap_or_default()["derived_key"].as_str().unwrap_or_default().to_owned()
     }
 
-    fn booked(&self, status: &str) -> usize {
+    /// The gateway's record of it.
+    pub(crate) fn found(&self) -> Option<Value> {
+        let path = format!("/api/v1/records?key={}", self.key);
+        self.town.get(self.town.admin_address(), &path)["records"].get(0).cloned()
+    }
+
+    /// The provider's ledger of it.
+    pub(crate) fn booked(&self) -> Vec<Value> {
         let path = format!("/charges?reference={TENANT}/{}", self.upstream_key());
-        let found = self.town.get(self.town.provider_address(), &path);
-        let charges = found["charges"].as_array().unwrap();
-        charges.iter().filter(|charge| charge["status"] == status).count()
+        let mut found = self.town.get(self.town.provider_address(), &path);
+        serde_json::from_value(found["charges"].take()).unwrap()
+    }
+
+    fn booked_as(&self, status: &str) -> usize {
+        self.booked().iter().filter(|charge| charge["status"] == status).count()
     }
 
     fn request(&self, faults: &[Fault]) -> Request<Bytes> {
@@ -167,7 +217,12 @@ impl<'a> Order<'a> {
     }
 
     fn seen(&self, answer: Result<Reply, NoReply>) -> Seen<'_> {
-        Seen { order: self, answer }
+        let seen = Seen { order: self, answer };
+        let (mut view, line) = (self.view.borrow_mut(), seen.line());
+        if view.last() != Some(&line) {
+            view.push(line);
+        }
+        seen
     }
 }
 
@@ -228,6 +283,13 @@ impl Seen<'_> {
         reply
     }
 
+    /// `409 in_progress`, `201 succeeded, replayed`, or `nothing`
+    fn line(&self) -> String {
+        let Ok(reply) = &self.answer else { return "nothing".to_owned() };
+        let replayed = if reply.headers.contains_key("idempotency-replayed") { REPLAYED } else { "" };
+        format!("{} {}{replayed}", reply.status.as_u16(), self.word())
+    }
+
     /// What the body says, in a word.
     pub(crate) fn word(&self) -> String {
         let Ok(reply) = &self.answer else { return String::new() };
@@ -262,7 +324,7 @@ impl Order<'_> {
     /// Which cards were refused.
     #[track_caller]
     pub(crate) fn was_declined(&self, times: usize) {
-        assert_eq!(self.booked("declined"), times);
+        assert_eq!(self.booked_as("declined"), times);
     }
 
     /// The provider itself is sent this order, under a key of its own.

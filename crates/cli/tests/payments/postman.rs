@@ -86,6 +86,12 @@ impl Letter {
         (reply.status.as_u16(), result)
     }
 
+    /// The event's type.
+    pub(crate) fn says(&self) -> String {
+        let event: serde_json::Value = serde_json::from_slice(&self.body).unwrap();
+        event["type"].as_str().unwrap().to_owned()
+    }
+
     pub(crate) fn header(&self, name: &str) -> &str {
         self.headers[name].to_str().unwrap()
     }

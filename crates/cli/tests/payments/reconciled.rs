@@ -4,10 +4,8 @@
 
 use example_payments::provider::Fault;
 
-use crate::town::{EITHER, Memory, Patience, Town};
+use crate::town::{EITHER, FAR, Memory, Patience, Town};
 
-/// Past what anybody in these stories waits for.
-const FAR: &str = "1h";
 /// Over soon after the lease.
 const NEAR: &str = "1s";
 

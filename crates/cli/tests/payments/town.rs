@@ -16,6 +16,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
 use crate::gateway::Gateway;
+use crate::messenger::Messenger;
 use crate::order::Order;
 use crate::postman::Postman;
 
@@ -25,28 +26,88 @@ pub(crate) use crate::gateway::PROVIDER_SECRET as WEBHOOK_SECRET;
 pub(crate) const FOREVER: Duration = Duration::from_mins(1);
 const ANYWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
-/// How the gateway finds out. Stands behind `[defaults]`.
-fn reconciled(horizon: &str) -> String {
-    format!(
-        r#"
+/// A horizon past what anybody in these stories waits for.
+pub(crate) const FAR: &str = "1h";
+/// A horizon that is over soon; but not before the first question, also on a machine whose disk stands still for some seconds.
+pub(crate) const NEAR: &str = "8s";
+
+/// How the gateway finds out.
+#[derive(Clone, Copy)]
+pub(crate) struct Care<'a> {
+    /// "Not found" means that it did not happen once so much time has passed.
+    pub(crate) horizon: &'a str,
+    pub(crate) asks: Asks,
+    /// Whether first executions are in the audit trail too.
+    pub(crate) tells_all: bool,
+    /// More keys of `[defaults]`.
+    pub(crate) defaults: &'a str,
+    /// More keys of its `[[webhook]]`.
+    pub(crate) webhook: &'a str,
+}
+
+/// Whom it asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asks {
+    Api,
+    /// The API, by the messenger.
+    Messenger,
+    Nobody,
+}
+
+impl<'a> Care<'a> {
+    /// It asks the API.
+    const fn until(horizon: &'a str) -> Self {
+        Self { horizon, asks: Asks::Api, tells_all: false, defaults: "", webhook: "" }
+    }
+
+    /// It asks by the messenger, and its audit trail has everything.
+    pub(crate) const fn told(horizon: &'a str) -> Self {
+        Self { asks: Asks::Messenger, tells_all: true, ..Self::until(horizon) }
+    }
+
+    /// Stands behind `[defaults]`.
+    fn text(self) -> String {
+        let Self { horizon, asks, tells_all, defaults, webhook } = self;
+        let (probe, webhooks) = (asks.text(), example_payments::WEBHOOK);
+        format!(
+            r#"
 forward_key = "derived"
 horizon = "{horizon}"
-[defaults.probe]
-timeout = "5s"
-backoff = "50ms"
-backoff_max = "200ms"
-park_after = 1000
-{}
+{defaults}
+{probe}
 [workers]
 reconcile_every = "50ms"
 sweep_every = "100ms"
+audit_executions = {tells_all}
 [[webhook]]
 name = "provider"
 secrets = ["env:PROVIDER_SECRET"]
-{}"#,
-        example_payments::PROBE,
-        example_payments::WEBHOOK
-    )
+{webhooks}
+{webhook}"#
+        )
+    }
+}
+
+impl Asks {
+    fn text(self) -> String {
+        let (timeout, probe) = match self {
+            Self::Nobody => return String::new(),
+            Self::Api => ("5s", example_payments::PROBE.to_owned()),
+            // As long as the story wants.
+            Self::Messenger => {
+                ("1m", example_payments::PROBE.replace("\"/payments?", "\"http://messenger/payments?"))
+            }
+        };
+        format!(
+            r#"
+[defaults.probe]
+timeout = "{timeout}"
+backoff = "50ms"
+backoff_max = "200ms"
+park_after = 1000
+{probe}"#
+        )
+    }
 }
 
 /// Whether the provider tells a repetition by its own `Idempotency-Key`.
@@ -83,6 +144,7 @@ pub(crate) struct Town {
     provider: Cell<Option<Serving>>,
     provider_options: provider::Options,
     pub(crate) postman: Postman,
+    pub(crate) messenger: Messenger,
     time: watch::Sender<bool>,
     orders: Cell<u32>,
     /// The API is sent other keys than the clients'.
@@ -104,14 +166,19 @@ impl Town {
 
     /// A town whose gateway asks the API, and hears the provider; "not found" means that it did not happen once so much time has passed.
     pub(crate) fn opens_reconciled(memory: Memory, patience: Patience, horizon: &str) -> Self {
-        let town = Self::opens_configured(memory, patience, &reconciled(horizon));
+        Self::opens_with_care(memory, patience, Care::until(horizon))
+    }
+
+    /// A town whose gateway finds out in this way.
+    pub(crate) fn opens_with_care(memory: Memory, patience: Patience, care: Care<'_>) -> Self {
+        let town = Self::opens_configured(memory, patience, &care.text());
         town.derives.set(true);
         town
     }
 
     /// A town in disorder, whose gateway keeps its records there, asks, and hears the provider itself.
     pub(crate) fn opens_in_a_storm(store: Option<&str>, horizon: &str) -> Self {
-        let more = reconciled(horizon);
+        let more = Care::until(horizon).text();
         let mut town = Self::opens_over(store, Memory::None, Patience::Short, &more);
         town.provider_stops();
         let secret = Secret::parse(WEBHOOK_SECRET).unwrap();
@@ -131,7 +198,6 @@ impl Town {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("more.toml"), more).unwrap();
         if let Some(url) = store {
             std::fs::write(folder.path().join("store.url"), url).unwrap();
         }
@@ -157,6 +223,9 @@ impl Town {
         };
         let api = runtime.block_on(api::start(api_options.clone())).unwrap();
         api_options.listen = api.address();
+        let messenger = runtime.block_on(Messenger::starts(api.address()));
+        let more = more.replace("http://messenger", &format!("http://{}", messenger.address));
+        std::fs::write(folder.path().join("more.toml"), more).unwrap();
         let gateway = Gateway::start(folder.path(), api.address(), None);
         Self {
             gateway: RefCell::new(gateway),
@@ -165,6 +234,7 @@ impl Town {
             provider: Cell::new(Some(provider)),
             provider_options,
             postman,
+            messenger,
             time,
             orders: Cell::new(0),
             derives: Cell::new(false),
@@ -216,6 +286,14 @@ impl Town {
     pub(crate) fn provider_returns(&self) {
         self.provider
             .set(Some(self.runtime.block_on(provider::start(self.provider_options.clone())).unwrap()));
+    }
+
+    /// What its configuration says when it is started the next time.
+    pub(crate) fn gateway_is_to_be_configured(&self, instead_of: &str, text: &str) {
+        let config = self.folder().join("gateway.toml");
+        let before = std::fs::read_to_string(&config).unwrap();
+        assert_eq!(before.matches(instead_of).count(), 1, "{before}");
+        std::fs::write(&config, before.replace(instead_of, text)).unwrap();
     }
 
     /// `kill -9`.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::counter;
+use oncegate_core::audit::Who;
 use oncegate_core::codec::{Decoder, Encoder, Malformed};
 use oncegate_core::decide::{Ask, Decision, Event, Finding, Grounds, Next, Notice, Retry, Verdict};
 use oncegate_core::identity::{Fence, RecordId, Token};
@@ -155,7 +156,9 @@ impl<S: Store> Engine<S> {
     async fn apply_message(&self, message: &Message) -> Result<Option<Heard>, Arc<StoreError>> {
         let Some(row) = self.read(message.id).await? else { return Ok(None) };
         let event = self.event(message, &row);
-        let stepped = self.step(&event, Some(Arc::new(row))).await?;
+        // What only wakes the probe is no verdict, and says nothing of its source by itself.
+        let who = Who { name: Some(message.source.clone()), ..self.0.who.clone() };
+        let stepped = self.step_as(&event, Some(Arc::new(row)), &who).await?;
         self.settled_by_worker(message.id);
         if matches!(message.says, Says::Happened(_)) && stepped.step.next != Next::Keep {
             // It may have been replayed as something else before.

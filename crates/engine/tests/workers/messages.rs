@@ -368,6 +368,7 @@ async fn a_negative_that_is_not_final_only_wakes_the_probe() {
     assert_eq!((woken.reconcile_after, woken.tries), (hand.now(), asked.tries), "it is no question");
     assert_eq!(hear(&engine, &failed(id)).await, Heard::Nothing, "it is due already");
     assert_eq!(acts(&engine, id).await, [Act::Doubted, Act::NotKnown, Act::Woken]);
+    assert_eq!(story(&engine, id).await.pop().unwrap().source.as_deref(), Some("stripe"));
     assert_eq!(reconcile(&engine, &probe).await.seen, 1);
 }
 

@@ -91,7 +91,7 @@ async fn refund(
 
 /// Has charged what is written down, writes down what became of it, and says so.
 async fn charge(api: &Api, mut payment: Payment, headers: &HeaderMap) -> Result<Response, Failed> {
-    let charged = api.provider.charge(&payment, headers.get("x-fault")).await;
+    let charged = api.provider.charge(&payment, headers).await;
     let (status, is) = match &charged {
         Charged::Succeeded { .. } => (StatusCode::CREATED, "succeeded"),
         Charged::Declined { .. } => (StatusCode::PAYMENT_REQUIRED, "declined"),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, StatusCode};
+use http::{HeaderMap, Request, StatusCode};
 use serde_json::json;
 
 use super::book::Payment;
@@ -31,20 +31,23 @@ pub(super) enum Charged {
 }
 
 impl Provider {
-    /// Asks it to charge. The payment's own id is the key by which the provider can tell a repetition.
-    pub(super) async fn charge(&self, payment: &Payment, fault: Option<&HeaderValue>) -> Charged {
+    /// Asks it to charge. The payment's own id is the key by which the provider can tell a repetition. What the request says of its
+    /// attempt, and of what is to go wrong, is passed on.
+    pub(super) async fn charge(&self, payment: &Payment, asked: &HeaderMap) -> Charged {
+        let attempt = asked.get("idempotency-attempt").and_then(|value| value.to_str().ok());
         let order = json!({
             "reference": payment.reference,
             "kind": payment.kind,
             "amount": payment.amount,
             "currency": payment.currency,
             "merchant_key": payment.idempotency_key,
+            "merchant_attempt": attempt,
         });
         let mut request = Request::post("/charges")
             .header("host", &self.address)
             .header("content-type", "application/json")
             .header("idempotency-key", &payment.id);
-        if let Some(fault) = fault {
+        if let Some(fault) = asked.get("x-fault") {
             request = request.header("x-fault", fault);
         }
         let Ok(request) = request.body(Bytes::from(order.to_string())) else { return Charged::NotSent };

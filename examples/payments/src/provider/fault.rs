@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 pub enum Fault {
     /// Answers late.
     Slow,
+    /// Charges nothing, and never answers.
+    TimeoutBeforeCharge,
     /// Charges, and never answers.
     TimeoutAfterCharge,
     /// Closes the connection, and charges nothing.
@@ -32,12 +34,15 @@ pub enum Fault {
     WebhookLate,
     /// The webhook is sent twice.
     WebhookTwice,
+    /// A webhook says that the charge failed, before anything is charged; what becomes of it is told after that, as always.
+    WebhookFailedFirst,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::Slow,
+        Self::TimeoutBeforeCharge,
         Self::TimeoutAfterCharge,
         Self::ResetBeforeCharge,
         Self::ResetAfterCharge,
@@ -48,6 +53,7 @@ impl Fault {
         Self::WebhookLost,
         Self::WebhookLate,
         Self::WebhookTwice,
+        Self::WebhookFailedFirst,
     ];
 
     /// As it is written.
@@ -55,6 +61,7 @@ impl Fault {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Slow => "slow",
+            Self::TimeoutBeforeCharge => "timeout-before-charge",
             Self::TimeoutAfterCharge => "timeout-after-charge",
             Self::ResetBeforeCharge => "reset-before-charge",
             Self::ResetAfterCharge => "reset-after-charge",
@@ -65,13 +72,14 @@ impl Fault {
             Self::WebhookLost => "webhook-lost",
             Self::WebhookLate => "webhook-late",
             Self::WebhookTwice => "webhook-twice",
+            Self::WebhookFailedFirst => "webhook-failed-first",
         }
     }
 
     /// Whether it is about the webhook, and so may stand beside another.
     #[must_use]
     pub const fn is_of_webhook(self) -> bool {
-        matches!(self, Self::WebhookLost | Self::WebhookLate | Self::WebhookTwice)
+        matches!(self, Self::WebhookLost | Self::WebhookLate | Self::WebhookTwice | Self::WebhookFailedFirst)
     }
 }
 

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::Provider;
 use super::fault::{Fault, Faults};
 use super::ledger::{Charge, Order};
+use super::webhook::Telling;
 use crate::serve::NoAnswer;
 
 type Shared = State<Arc<Provider>>;
@@ -37,7 +38,10 @@ async fn charge(State(provider): Shared, headers: HeaderMap, Json(order): Json<O
     };
     let key = text("idempotency-key").filter(|_| provider.is_idempotent()).map(str::to_owned);
     let fault = faults.iter().copied().find(|fault| !fault.is_of_webhook());
+    let told_before = provider.webhooks.as_ref().and_then(|webhooks| webhooks.tell_before(&order, &faults));
     match fault {
+        // Whoever waits gives up at some point, and then this is dropped.
+        Some(Fault::TimeoutBeforeCharge) => std::future::pending().await,
         Some(Fault::ResetBeforeCharge) => return no_answer(),
         Some(Fault::ErrorBeforeCharge) => return StatusCode::INTERNAL_SERVER_ERROR.into_response(),
         _ => {}
@@ -49,7 +53,7 @@ async fn charge(State(provider): Shared, headers: HeaderMap, Json(order): Json<O
         if matches!(fault, Some(Fault::Slow | Fault::LateCharge)) {
             provider.late.pass().await;
         }
-        let booked = book(&provider, order, status, key, &faults).await;
+        let booked = book(&provider, order, status, key, &faults, told_before).await;
         provider.coming.fetch_sub(1, Ordering::AcqRel);
         booked
     });
@@ -62,7 +66,6 @@ async fn charge(State(provider): Shared, headers: HeaderMap, Json(order): Json<O
         Err(error) => return (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     };
     match fault {
-        // Whoever waits gives up at some point, and then this is dropped.
         Some(Fault::TimeoutAfterCharge) => std::future::pending().await,
         Some(Fault::ResetAfterCharge) => no_answer(),
         Some(Fault::ErrorAfterCharge) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
@@ -77,10 +80,11 @@ async fn book(
     status: &'static str,
     key: Option<String>,
     faults: &[Fault],
+    told_before: Option<Telling>,
 ) -> rusqlite::Result<Charge> {
     let booked = provider.ledger.book(order, status, key).await?;
     if let Some(webhooks) = &provider.webhooks {
-        webhooks.tell(&booked, faults);
+        webhooks.tell(&booked, faults, told_before);
     }
     Ok(booked)
 }

@@ -16,7 +16,8 @@ CREATE TABLE IF NOT EXISTS charge (
     amount    INTEGER NOT NULL,
     currency  TEXT NOT NULL,
     status    TEXT NOT NULL, -- succeeded or declined
-    key       TEXT           -- the merchant's idempotency key, if it says so: shown, and told in webhooks
+    key       TEXT,          -- the merchant's idempotency key, if it says so: shown, and told in webhooks
+    attempt   TEXT           -- which attempt of it the merchant makes, if it says so: the same
 );
 CREATE INDEX IF NOT EXISTS charge_reference ON charge (reference);
 -- The provider's own idempotency.
@@ -24,7 +25,7 @@ CREATE TABLE IF NOT EXISTS used_key (key TEXT PRIMARY KEY, no INTEGER NOT NULL) 
 ";
 
 /// What a merchant asks for.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Order {
     pub(super) reference: String,
@@ -35,6 +36,9 @@ pub(super) struct Order {
     /// The key under which the merchant was asked for it.
     #[serde(default)]
     pub(super) merchant_key: Option<String>,
+    /// Which attempt of that this is.
+    #[serde(default)]
+    pub(super) merchant_attempt: Option<String>,
 }
 
 fn payment() -> String {
@@ -52,6 +56,8 @@ pub(super) struct Charge {
     pub(super) status: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) merchant_key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) merchant_attempt: Option<String>,
 }
 
 /// The book of charges.
@@ -126,9 +132,11 @@ fn used(ledger: &Transaction<'_>, key: &str) -> rusqlite::Result<Option<Charge>>
 }
 
 fn insert(ledger: &Transaction<'_>, order: &Order, status: &str) -> rusqlite::Result<Charge> {
+    let Order { reference, kind, amount, currency, merchant_key, merchant_attempt } = order;
     ledger.query_row(
-        "INSERT INTO charge (reference, kind, amount, currency, status, key) VALUES (?1, ?2, ?3, ?4, ?5, ?6) RETURNING *",
-        params![order.reference, order.kind, order.amount, order.currency, status, order.merchant_key],
+        "INSERT INTO charge (reference, kind, amount, currency, status, key, attempt) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) \
+         RETURNING *",
+        params![reference, kind, amount, currency, status, merchant_key, merchant_attempt],
         charge,
     )
 }
@@ -142,5 +150,6 @@ fn charge(row: &Row<'_>) -> rusqlite::Result<Charge> {
         currency: row.get("currency")?,
         status: row.get("status")?,
         merchant_key: row.get("key")?,
+        merchant_attempt: row.get("attempt")?,
     })
 }

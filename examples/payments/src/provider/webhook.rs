@@ -12,7 +12,7 @@ use sha2::Sha256;
 
 use super::Late;
 use super::fault::Fault;
-use super::ledger::Charge;
+use super::ledger::{Charge, Order};
 use crate::post;
 
 /// What provider and merchant share.
@@ -110,12 +110,26 @@ pub(super) struct Webhooks {
     pub(super) late: Late,
 }
 
+/// A webhook on its way; another may wait for it.
+pub(super) type Telling = tokio::task::JoinHandle<()>;
+
 /// How often one is tried.
 const TRIES: u32 = 5;
 
 impl Webhooks {
-    /// Tells what became of a charge, some time after this returns.
-    pub(super) fn tell(&self, charge: &Charge, faults: &[Fault]) {
+    /// Tells of an order that it failed, if that is what goes wrong: before anybody knows.
+    pub(super) fn tell_before(&self, order: &Order, faults: &[Fault]) -> Option<Telling> {
+        if !faults.contains(&Fault::WebhookFailedFirst) {
+            return None;
+        }
+        let payload = serde_json::json!({ "type": "charge.failed", "data": order }).to_string();
+        let id = format!("evt_{:016x}", fastrand::u64(..));
+        let (address, secret) = (self.address.clone(), self.secret.clone());
+        Some(tokio::spawn(async move { deliver(&address, &secret, &id, &payload).await }))
+    }
+
+    /// Tells what became of a charge, some time after this returns, and after what is told of it already.
+    pub(super) fn tell(&self, charge: &Charge, faults: &[Fault], before: Option<Telling>) {
         if faults.contains(&Fault::WebhookLost) {
             return;
         }
@@ -125,6 +139,9 @@ impl Webhooks {
         let (address, secret) = (self.address.clone(), self.secret.clone());
         let (id, payload) = (format!("evt_{}", charge.id), payload.to_string());
         tokio::spawn(async move {
+            if let Some(before) = before {
+                let _told = before.await;
+            }
             if let Some(late) = late {
                 late.pass().await;
             }

@@ -1,0 +1,314 @@
+//! Attacks 3 to 7 of ATTACKS.md, with the real gateway, the real provider, its mail and its ledger. Each broke an earlier draft of the rules.
+//!
+//! Attack 1 is in [`crate::reconciled`]: `a_charge_that_comes_late_is_found_and_not_repeated`.
+
+use example_payments::provider::Fault;
+
+use crate::messenger::Pace;
+use crate::order::Order;
+use crate::postman::Letter;
+use crate::told::step::{BEGAN, DOUBTED, FOUND, NOT_FOUND, NOT_FOUND_YET, RAN_AGAIN};
+use crate::told::{PAID, Told};
+use crate::town::{Asks, Care, EITHER, FAR, Memory, NEAR, Patience, Town};
+
+const KEPT: &str = "in_progress → in_progress: happened, says webhook provider (evidence_kept)";
+const TOLD: &str = "unknown → completed: happened, says webhook provider";
+const FAILED_FOR_GOOD: &str = "unknown → failed_retryable: did_not_happen, says webhook provider";
+const WRONGLY_RELEASED: &str =
+    "failed_retryable → completed: happened, says webhook provider (wrongly_released)!";
+
+/// The provider's "failed" is believed, of the attempt that it names.
+const FINAL: &str = "did_not_happen_is_final = true\nfence = \"/data/merchant_attempt\"";
+
+fn opens(memory: Memory, patience: Patience, horizon: &str) -> Town {
+    Town::opens_with_care(memory, patience, Care::told(horizon))
+}
+
+fn opens_believing_failures(memory: Memory) -> Town {
+    Town::opens_with_care(memory, Patience::Short, Care { webhook: FINAL, ..Care::told(FAR) })
+}
+
+#[track_caller]
+fn brings(town: &Town, letter: &Letter, status: u16, result: &str) {
+    assert_eq!(letter.is_delivered_to_the_gateway(town), (status, result.to_owned()), "{}", letter.says());
+}
+
+/// The two letters of [`Fault::WebhookFailedFirst`].
+fn failed_and_succeeded(town: &Town) -> [Letter; 2] {
+    let letters = [town.postman.receives(town), town.postman.receives(town)];
+    assert_eq!(letters.each_ref().map(Letter::says), ["charge.failed", "charge.succeeded"]);
+    letters
+}
+
+/// ATTACKS 3: the provider is later than it may be. "Not found" was believed, and then it is charged after all, and the provider says so. That
+/// does not bounce off: the record is completed, an alarm is raised, and the retry that was free to run gets the answer instead.
+#[test]
+fn what_happened_after_all_settles_a_wrong_did_not_happen() {
+    for memory in EITHER {
+        let town = opens(memory, Patience::Endless, NEAR);
+        let order = town.order(100);
+        order.pays_with(&[Fault::LateCharge]).sees(504, "unknown");
+        order.comes_to(NOT_FOUND);
+        town.time_passes();
+        brings(&town, &town.postman.receives(&town), 200, "settled");
+        order.retries().sees_again(201, "succeeded");
+        order.is_told(Told {
+            record: &[BEGAN, DOUBTED, NOT_FOUND_YET, NOT_FOUND, WRONGLY_RELEASED, "completed: 201"],
+            client: &["504 unknown", "201 succeeded, replayed"],
+            ledger: &[PAID],
+        });
+        town.the_judge_convicts(0);
+    }
+}
+
+/// ATTACKS 3, with a retry that runs already when the provider says so: it is kept, and when the retry ends in doubt, that settles it. The
+/// client of the retry is told of the charge that there is.
+#[test]
+fn what_an_older_attempt_did_settles_a_newer_one_that_ends_in_doubt() {
+    for memory in EITHER {
+        let town = opens(memory, Patience::Endless, NEAR);
+        let order = town.order(100);
+        order.pays_with(&[Fault::LateCharge]).sees(504, "unknown");
+        order.comes_to(NOT_FOUND);
+        town.time_passes();
+        let letter = town.postman.receives(&town);
+        let client = order.is_being_paid_with(&[Fault::TimeoutBeforeCharge]);
+        brings(&town, &letter, 202, "kept_as_evidence");
+        order.retries().sees(409, "in_progress");
+        town.api_stops();
+        client.then().sees_again(201, "succeeded");
+        town.api_returns();
+        order.retries().sees_again(201, "succeeded");
+        order.is_told(Told {
+            record: &[
+                BEGAN,
+                DOUBTED,
+                NOT_FOUND_YET,
+                NOT_FOUND,
+                RAN_AGAIN,
+                KEPT,
+                "in_progress → completed: doubted, failed",
+                "completed: 201",
+            ],
+            client: &["504 unknown", "409 in_progress", "201 succeeded, replayed"],
+            ledger: &[PAID],
+        });
+        town.the_judge_convicts(0);
+    }
+}
+
+/// Attempt 1 fails, is being asked about, and the provider says that it is over. Attempt 2 is charged, and nobody is told.
+fn fails_for_good_and_is_paid_in_doubt(town: &Town, pace: Pace) -> (Order<'_>, Letter) {
+    town.messenger.goes(pace);
+    let order = town.order(100);
+    order.pays_with(&[Fault::ErrorBeforeCharge, Fault::WebhookFailedFirst]).sees(504, "unknown");
+    town.messenger.keeps_one(town);
+    let failed = town.postman.receives(town);
+    brings(town, &failed, 200, "settled");
+    order.pays_with(&[Fault::ResetAfterCharge, Fault::WebhookLost]).sees(504, "unknown");
+    (order, failed)
+}
+
+/// ATTACKS 4: a question about attempt 1 found nothing, and its answer comes when attempt 2 is in doubt, and has charged. It says nothing about
+/// attempt 2: the next question finds the charge.
+#[test]
+fn a_slow_not_found_about_an_older_attempt_settles_nothing() {
+    for memory in EITHER {
+        let town = opens_believing_failures(memory);
+        let (order, _) = fails_for_good_and_is_paid_in_doubt(&town, Pace::KeepsAnswers);
+        order.charges().is(1);
+        town.messenger.goes(Pace::AtOnce);
+        order.comes_to(FOUND);
+        order.retries().sees_again(201, "succeeded");
+        order.is_told(Told {
+            record: &[
+                BEGAN,
+                DOUBTED,
+                FAILED_FOR_GOOD,
+                RAN_AGAIN,
+                DOUBTED,
+                NOT_FOUND_YET,
+                FOUND,
+                "completed: 201",
+            ],
+            client: &["504 unknown", "201 succeeded, replayed"],
+            ledger: &[PAID],
+        });
+        town.the_judge_convicts(0);
+    }
+}
+
+/// ATTACKS 4, by mail: the provider's last word on attempt 1 is delivered again when attempt 2 is in doubt, and has charged.
+#[test]
+fn a_redelivered_failure_of_an_older_attempt_settles_nothing() {
+    for memory in EITHER {
+        let town = opens_believing_failures(memory);
+        let (order, failed) = fails_for_good_and_is_paid_in_doubt(&town, Pace::KeepsQuestions);
+        brings(&town, &failed, 200, "nothing_to_do");
+        order.record().is("unknown");
+        order.retries().sees(409, "outcome_unknown");
+        town.messenger.goes(Pace::AtOnce);
+        order.comes_to(FOUND);
+        order.retries().sees_again(201, "succeeded");
+        order.is_told(Told {
+            record: &[
+                BEGAN,
+                DOUBTED,
+                FAILED_FOR_GOOD,
+                RAN_AGAIN,
+                DOUBTED,
+                "unknown → unknown: did_not_happen, says webhook provider (negative_dropped)",
+                FOUND,
+                "completed: 201",
+            ],
+            client: &["504 unknown", "409 outcome_unknown", "201 succeeded, replayed"],
+            ledger: &[PAID],
+        });
+        town.the_judge_convicts(0);
+    }
+}
+
+/// ATTACKS 5: "failed", and then "succeeded", of one payment. The first only wakes the probe, and the second stands.
+#[test]
+fn failed_and_then_succeeded_is_a_success() {
+    for memory in EITHER {
+        let town = opens(memory, Patience::Short, FAR);
+        town.messenger.goes(Pace::KeepsQuestions);
+        let order = town.order(100);
+        order.pays_with(&[Fault::ResetAfterCharge, Fault::WebhookFailedFirst]).sees(504, "unknown");
+        town.messenger.keeps_one(&town);
+        let [failed, succeeded] = failed_and_succeeded(&town);
+        brings(&town, &failed, 202, "woken");
+        order.retries().sees(409, "outcome_unknown");
+        brings(&town, &succeeded, 200, "settled");
+        order.retries().sees_again(201, "succeeded");
+        // What the probe finds now is the same.
+        town.messenger.goes(Pace::AtOnce);
+        let after_the_fact = "completed → completed: happened, says probe (after_the_fact)";
+        order.comes_to(after_the_fact);
+        order.is_told(Told {
+            record: &[
+                BEGAN,
+                DOUBTED,
+                "unknown → unknown: woken, says webhook provider",
+                TOLD,
+                after_the_fact,
+                "completed: 201",
+            ],
+            client: &["504 unknown", "409 outcome_unknown", "201 succeeded, replayed"],
+            ledger: &[PAID],
+        });
+        town.the_judge_convicts(0);
+    }
+}
+
+/// ATTACKS 5, the other way round: "succeeded" stands, and "failed" comes too late for anything.
+#[test]
+fn succeeded_and_then_failed_is_a_success() {
+    for memory in EITHER {
+        let town = opens(memory, Patience::Short, FAR);
+        town.messenger.goes(Pace::KeepsQuestions);
+        let order = town.order(100);
+        order.pays_with(&[Fault::ResetAfterCharge, Fault::WebhookFailedFirst]).sees(504, "unknown");
+        let [failed, succeeded] = failed_and_succeeded(&town);
+        brings(&town, &succeeded, 200, "settled");
+        brings(&town, &failed, 200, "nothing_to_do");
+        order.retries().sees_again(201, "succeeded");
+        order.is_told(Told {
+            record: &[BEGAN, DOUBTED, TOLD, "completed: 201"],
+            client: &["504 unknown", "201 succeeded, replayed"],
+            ledger: &[PAID],
+        });
+        town.the_judge_convicts(0);
+    }
+}
+
+/// ATTACKS 5, where the mapping has declared "failed" to be the provider's last word, and it was not: "succeeded" stands, and raises an alarm.
+#[test]
+fn failed_for_good_and_then_succeeded_is_a_success() {
+    for memory in EITHER {
+        let town = opens_believing_failures(memory);
+        town.messenger.goes(Pace::KeepsQuestions);
+        let order = town.order(100);
+        order.pays_with(&[Fault::ResetAfterCharge, Fault::WebhookFailedFirst]).sees(504, "unknown");
+        let [failed, succeeded] = failed_and_succeeded(&town);
+        brings(&town, &failed, 200, "settled");
+        brings(&town, &succeeded, 200, "settled");
+        order.retries().sees_again(201, "succeeded");
+        order.is_told(Told {
+            record: &[BEGAN, DOUBTED, FAILED_FOR_GOOD, WRONGLY_RELEASED, "completed: 201"],
+            client: &["504 unknown", "201 succeeded, replayed"],
+            ledger: &[PAID],
+        });
+        town.the_judge_convicts(0);
+    }
+}
+
+/// ATTACKS 6: the provider says that it has charged while the gateway still waits for the API, and is thanked. Then the gateway is killed, and
+/// it has nobody to ask. What it has heard is not lost with it.
+#[test]
+fn what_was_heard_during_the_attempt_outlives_the_gateway_and_settles_it() {
+    for memory in EITHER {
+        let care = Care { asks: Asks::Nobody, ..Care::told(FAR) };
+        let town = Town::opens_with_care(memory, Patience::Endless, care);
+        let order = town.order(100);
+        let client = order.is_being_paid_with(&[Fault::TimeoutAfterCharge]);
+        brings(&town, &town.postman.receives(&town), 202, "kept_as_evidence");
+        town.gateway_is_killed();
+        client.then().sees_nothing();
+        town.gateway_returns();
+        order.record().becomes("completed");
+        order.retries().sees_again(201, "succeeded");
+        order.is_told(Told {
+            record: &[BEGAN, KEPT, "in_progress → completed: lapsed (zombie)", "completed: 201"],
+            client: &["nothing", "201 succeeded, replayed"],
+            ledger: &[PAID],
+        });
+        town.the_judge_convicts(0);
+    }
+}
+
+/// ATTACKS 7: a key is used again after its retention, and that payment is not made. The charge of its earlier life is in the ledger, and is
+/// told once more. Neither the question nor the letter settles the later life with it: its client pays for itself.
+#[test]
+fn an_effect_of_an_earlier_life_does_not_settle_a_later_one() {
+    for memory in EITHER {
+        let defaults = "after_retention = \"fresh\"\nretention = \"1s\"";
+        let care = Care { defaults, ..Care::told(NEAR) };
+        let town = Town::opens_with_care(memory, Patience::Short, care);
+        let order = town.order(100);
+        order.pays().sees(201, "succeeded");
+        let (letter, earlier) = (town.postman.receives(&town), order.upstream_key());
+        // The later life is kept for as long as the story takes.
+        town.gateway_is_killed();
+        town.gateway_is_to_be_configured("retention = \"1s\"", "retention = \"1h\"");
+        town.gateway_returns();
+        town.messenger.goes(Pace::KeepsQuestions);
+
+        order.is_used_again_with(&[Fault::ResetBeforeCharge]).sees(504, "unknown");
+        assert_ne!(order.upstream_key(), earlier);
+        town.messenger.keeps_one(&town);
+        brings(&town, &letter, 200, "another_life");
+        order.retries().sees(409, "outcome_unknown");
+        town.messenger.goes(Pace::AtOnce);
+        order.comes_to(NOT_FOUND);
+        order.retries().sees(201, "succeeded");
+        order.is_told(Told {
+            record: &[
+                BEGAN,
+                "completed → in_progress: ran_again",
+                DOUBTED,
+                "unknown → unknown: happened, says webhook provider (another_life)",
+                NOT_FOUND_YET,
+                NOT_FOUND,
+                RAN_AGAIN,
+                "completed: 201",
+            ],
+            client: &["504 unknown", "409 outcome_unknown", "201 succeeded"],
+            ledger: &[PAID],
+        });
+        // Each life has been paid for once.
+        let verdict = town.get(town.provider_address(), "/ledger");
+        assert_eq!((&verdict["charges"], &verdict["charged_twice"]), (&2.into(), &serde_json::json!([])));
+    }
+}
