@@ -43,7 +43,8 @@ pub enum Life {
     Named(Token),
     /// The one of this name, or mark: see [`Token::life_name`].
     Called(Box<str>),
-    /// The one in which the effect was made, at this moment.
+    /// The one in which the effect was made: at this moment at the latest, by the store's clock. How far the provider's clock may be
+    /// behind is for whoever knows the provider to add.
     MadeAt(Timestamp),
     /// Whichever there is: the operator declares that keys are never used again.
     Any,
@@ -77,8 +78,6 @@ pub enum Heard {
     Nothing,
 }
 
-/// Clocks of provider and store may differ by this much.
-const CLOCKS_APART: Duration = Duration::from_secs(5);
 /// The life of no record.
 const NO_LIFE: Token = Token::from_bytes([0; 16]);
 const PAGE: usize = 64;
@@ -180,7 +179,7 @@ impl<S: Store> Engine<S> {
         let life = match &message.life {
             Life::Named(life) => *life,
             Life::Called(name) if !row.life.is_called(name) => NO_LIFE,
-            Life::MadeAt(moment) if moment.plus(CLOCKS_APART) < row.created_at => NO_LIFE,
+            Life::MadeAt(moment) if *moment < row.created_at => NO_LIFE,
             Life::Called(_) | Life::MadeAt(_) | Life::Any => row.life,
         };
         let finding = match &message.says {
