@@ -158,6 +158,7 @@ const fn remark(notice: Notice) -> Option<&'static str> {
         Notice::Contradiction => "this contradicts what is recorded: somebody should find out which is true",
         Notice::AnotherLife => "about another life of the key",
         Notice::AfterTheFact => "it was settled before",
+        Notice::Confirmed => "it was settled so before",
         Notice::Parked => "parked: it waits for an operator",
     })
 }

@@ -74,6 +74,8 @@ pub enum Heard {
     KeptApart,
     /// It is about another life of the key.
     AnotherLife,
+    /// The record says so already.
+    Confirmed,
     /// It changes nothing any more; what contradicts the record is in its story.
     Nothing,
 }
@@ -167,6 +169,7 @@ impl<S: Store> Engine<S> {
             Decision::KeepApart => return Ok(None),
             _ if notices.contains(&Notice::AnotherLife) => Heard::AnotherLife,
             _ if notices.contains(&Notice::EvidenceKept) => Heard::KeptAsEvidence,
+            _ if notices.contains(&Notice::Confirmed) => Heard::Confirmed,
             _ if !is_changed => Heard::Nothing,
             _ if matches!(message.says, Says::Failed) || notices.contains(&Notice::NegativeDropped) => {
                 Heard::Woken

@@ -290,26 +290,31 @@ async fn a_message_after_a_doubt_settles_it_and_again_changes_nothing() {
         assert_eq!(replayed(&engine, &route, "k").await.status(), status);
         let settled = row(&engine, id).await;
         hand.turn(SECOND);
-        assert_eq!(hear(&engine, &happened(id, status)).await, Heard::Nothing);
+        assert_eq!(hear(&engine, &happened(id, status)).await, Heard::Confirmed);
         assert_eq!(row(&engine, id).await, settled);
+        assert_eq!(
+            acts(&engine, id).await,
+            [Act::Doubted, Act::Happened],
+            "what is known already is not told"
+        );
         let entry = story(&engine, id).await.swap_remove(1);
         assert_eq!((entry.act, entry.source.as_deref()), (Act::Happened, Some("stripe")));
     }
 }
 
 #[tokio::test]
-async fn a_message_after_a_completion_changes_nothing_and_a_contradiction_is_told() {
-    for (says, notice) in [
-        (Says::Happened(with_status(200)), Some(Notice::AfterTheFact)),
-        (Says::Happened(with_status(402)), Some(Notice::Contradiction)),
-        (Says::FailedForGood(Fence::from_raw(7)), Some(Notice::Contradiction)),
-        (Says::Failed, None),
+async fn a_message_after_a_completion_changes_nothing_and_only_a_contradiction_is_told() {
+    for (says, heard, notice) in [
+        (Says::Happened(with_status(200)), Heard::Confirmed, None),
+        (Says::Happened(with_status(402)), Heard::Nothing, Some(Notice::Contradiction)),
+        (Says::FailedForGood(Fence::from_raw(7)), Heard::Nothing, Some(Notice::Contradiction)),
+        (Says::Failed, Heard::Nothing, None),
     ] {
         let (engine, _, _) = node().await;
         let route = ietf();
         completed(&engine, &route, "k", "paid").await;
         let message = message(id(&route, "k"), says);
-        assert_eq!(hear(&engine, &message).await, Heard::Nothing);
+        assert_eq!(hear(&engine, &message).await, heard);
         assert_eq!(*replayed(&engine, &route, "k").await, answer("paid"));
         let told: Vec<_> = story(&engine, message.id).await.into_iter().flat_map(|one| one.notices).collect();
         assert_eq!(told, Vec::from_iter(notice), "{message:?}");

@@ -144,6 +144,7 @@ const fn word(heard: Option<Heard>) -> &'static str {
         Some(Heard::Woken) => "woken",
         Some(Heard::KeptApart) => "kept_apart",
         Some(Heard::AnotherLife) => "another_life",
+        Some(Heard::Confirmed) => "confirmed",
         Some(Heard::Nothing) => "nothing_to_do",
     }
 }
@@ -153,7 +154,7 @@ const fn status(heard: Option<Heard>) -> StatusCode {
         // Nobody can tell whose it is: it may be sent again when the record has learnt its reference.
         None => StatusCode::NOT_FOUND,
         Some(Heard::KeptApart | Heard::KeptAsEvidence | Heard::Woken) => StatusCode::ACCEPTED,
-        Some(Heard::Settled | Heard::AnotherLife | Heard::Nothing) => StatusCode::OK,
+        Some(Heard::Settled | Heard::AnotherLife | Heard::Confirmed | Heard::Nothing) => StatusCode::OK,
     }
 }
 
@@ -165,6 +166,7 @@ const fn words(heard: Option<Heard>) -> &'static str {
         Some(Heard::Woken) => "it proves nothing by itself; the probe will ask",
         Some(Heard::KeptApart) => "there is no such record yet; kept for a while",
         Some(Heard::AnotherLife) => "it is about an earlier or later use of the key",
-        Some(Heard::Nothing) => "the record is settled already, or it means nothing to it",
+        Some(Heard::Confirmed) => "the record says so already",
+        Some(Heard::Nothing) => "it changes nothing; what contradicts the record is in its story",
     }
 }
