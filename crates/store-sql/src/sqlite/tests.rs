@@ -76,6 +76,13 @@ fn every_statement_goes_through_an_index_whatever_the_table_holds() {
             "{by_reference}"
         );
         assert!(!by_reference.contains("B-TREE"), "{by_reference}");
+        // Every node counts what is unknown, again and again.
+        let doubted = format!(
+            "{} WHERE state = ? AND coalesce(parked, 0) = ? ORDER BY record.seq DESC LIMIT 11",
+            *statements::SELECT
+        );
+        let doubted = plan(&connection, &doubted);
+        assert!(doubted.starts_with("SEARCH record USING INDEX record_by_due (state=?)"), "{doubted}");
         let by_record = "SEARCH entry USING INDEX entry_by_record (id=?)";
         assert_eq!(plan(&connection, trail::STORY), by_record);
         let oldest = plan(&connection, trail::DROP_ENTRIES);
