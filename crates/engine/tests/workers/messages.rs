@@ -134,6 +134,35 @@ async fn all_that_is_kept_apart_is_looked_through() {
     assert_eq!(engine.store().counts().await.unwrap().completed, MANY as u64 / 2);
 }
 
+/// A provider tells of much that never comes by here. A pass takes its part, asks for the records a page at a time, and the next one goes
+/// on from there: what is behind all of that has its turn.
+#[tokio::test]
+async fn a_pass_over_what_is_kept_apart_is_bounded_and_gone_on_with() {
+    let (engine, store, hand) = node().await;
+    let route = ietf();
+    let of = |key: &str| Message { name: key.into(), ..happened(id(&route, key), 201) };
+    hear(&engine, &of("never seen")).await;
+    let apart = engine.store().apart(None, 1).await.unwrap().remove(0);
+    for n in 1..5_000 {
+        let apart = Apart {
+            name: format!("evt_{n}").into(),
+            at: apart.at.plus(Duration::from_micros(n)),
+            ..apart.clone()
+        };
+        store.keep_apart(&apart).await.unwrap();
+    }
+    hand.turn(SECOND);
+    hear(&engine, &of("last")).await;
+    doubted(&engine, &route, "last").await;
+    let first = pass(&engine, Worker::Apart).await;
+    assert!(!first.more && first.seen < 5_000 && first.changed == 0, "{first:?}");
+    let second = pass(&engine, Worker::Apart).await;
+    assert_eq!((first.seen + second.seen, second.changed), (5_001, 1));
+    assert_eq!(state(&engine, id(&route, "last")).await, StateKind::Completed);
+    // From the beginning again.
+    assert_eq!(pass(&engine, Worker::Apart).await.seen, first.seen);
+}
+
 /// Bytes that nobody understands, as an older or newer release may have written them: the others go on, and they end in their time.
 #[tokio::test]
 async fn a_kept_message_that_cannot_be_read_hinders_no_other() {
