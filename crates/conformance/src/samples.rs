@@ -8,6 +8,7 @@ use oncegate_core::decide::{Arrival, Event, Misuse, Next, Notice, decide};
 use oncegate_core::fingerprint::Fingerprint;
 use oncegate_core::identity::{Fence, RecordId, Token, Version};
 use oncegate_core::key::Key;
+use oncegate_core::policy::ForwardKey;
 use oncegate_core::record::{
     AfterRetention, CrashPolicy, Doubt, Evidence, Execution, GoneStatus, Grant, Reason, Record,
     RecoveryPoint, RetentionFrom, State, StateKind, StoredRequest, Terms,
@@ -52,6 +53,7 @@ pub fn arrival(key: &str, n: u64) -> Arrival {
             retention_from: RetentionFrom::Settlement,
             after_retention: AfterRetention::Fresh,
             horizon: None,
+            forward_key: Some(ForwardKey::AsIs),
         },
         execution: Execution::Inline,
         lease: Duration::from_mins(1),
@@ -164,6 +166,7 @@ pub fn every_shape() -> Vec<Record> {
             tombstone: Duration::from_secs(5),
         },
         horizon: Some(Duration::from_micros(123_456_789)),
+        forward_key: Some(ForwardKey::Derived),
     };
     full.fence = Fence::from_raw(i64::MAX);
     full.attempts = u32::MAX;
@@ -194,6 +197,8 @@ pub fn every_shape() -> Vec<Record> {
             AfterRetention::Gone { status: GoneStatus::Gone, tombstone },
             AfterRetention::Gone { status: GoneStatus::NotFound, tombstone },
         ][n % 3];
+        row.terms.forward_key =
+            [None, Some(ForwardKey::AsIs), Some(ForwardKey::Derived), Some(ForwardKey::None)][n % 4];
         rows.push(row);
     }
     rows.push(parked(&reserved("parked", 20, LONG_AGO)));

@@ -1,7 +1,8 @@
 //! A record's bytes: what stores that keep it as one value rely on.
 
-use oncegate_conformance::samples::every_shape;
-use oncegate_core::record::Record;
+use oncegate_conformance::samples::{LONG_AGO, every_shape, reserved};
+use oncegate_core::record::codec::Texts;
+use oncegate_core::record::{Record, Terms};
 
 /// The shapes, without the one that has a large body: every byte of it is looked at.
 fn small_shapes() -> impl Iterator<Item = Record> {
@@ -47,3 +48,27 @@ fn damaged_bytes_never_panic() {
         }
     }
 }
+
+/// A row as it was written before it said which key the upstream is sent.
+#[test]
+fn a_row_of_the_first_schema_is_read() {
+    let row = reserved("plain", 1, LONG_AGO);
+    let texts = Texts {
+        scope: row.address.scope.as_str(),
+        key: row.address.key.as_str(),
+        operation: row.operation.as_str(),
+    };
+    let bytes: Vec<u8> = (0..FIRST_SCHEMA.len() / 2)
+        .map(|n| u8::from_str_radix(&FIRST_SCHEMA[2 * n..2 * n + 2], 16).unwrap())
+        .collect();
+    let read = Record::decode_row(texts, &bytes, None).unwrap();
+    let terms = Terms { forward_key: None, ..row.terms };
+    assert_eq!(read, Record { terms, ..row.clone() });
+    // Written again, it still does not say: nobody knows.
+    assert_eq!(Record::decode_row(texts, &read.encode_row(), None), Ok(read));
+}
+
+const FIRST_SCHEMA: &str = "\
+    01010000a40731af05000000a40731af05000100000000000000a5a5a5a5a5a5a5a50107070707070707070707070707\
+    07070707070707070707070707070707070707000060d71d14000000000000000001000000000000a40731af05000100\
+    00a40731af05000000010100000000000000a5a5a5a5a5a5a5a50087370b31af050000e9483d31af05000000000000";

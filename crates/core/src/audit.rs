@@ -1,8 +1,8 @@
 //! The audit trail: what is told of a step, to whoever asks long afterwards.
 //!
 //! Pure, as [`crate::decide`]: which steps are worth an entry, and what it says. **Invariant:** nothing is told of replays and
-//! refusals of clients, of renewals, nor of an attempt that runs and completes as it should (unless every first execution is
-//! wanted); everything else that changes a row, or should have alarmed somebody, is told.
+//! refusals of clients, of renewals, of a machine that says what is recorded already, nor of an attempt that runs and completes as
+//! it should (unless every first execution is wanted); everything else that changes a row, or should have alarmed somebody, is told.
 //! Not here: where entries are kept, and for how long (stores; they outlive the record).
 
 use crate::codec::{Decoder, Encoder, Malformed};
@@ -176,6 +176,10 @@ pub fn entry(before: Option<&Record>, event: &Event, step: &Step, who: &Who, now
 fn act(before: Option<&Record>, event: &Event, step: &Step, who: &Who) -> Option<Act> {
     let changes = step.next != Next::Keep;
     if !changes && step.notices.is_empty() {
+        return None;
+    }
+    // A provider's webhook follows every payment. What a person does is told all the same.
+    if step.notices == [Notice::Confirmed] && who.name.is_none() {
         return None;
     }
     match event {

@@ -518,7 +518,8 @@ fn happened(record: &Record, verdict: &Verdict, answer: &Arc<Answer>, now: Now) 
         State::Completed(kept) if kept.is_success() != answer.is_success() => {
             Step::keep(Decision::Nothing).noting(Notice::Contradiction)
         }
-        State::Completed(_) | State::Expired => Step::keep(Decision::Nothing).noting(Notice::AfterTheFact),
+        State::Completed(_) => Step::keep(Decision::Nothing).noting(Notice::Confirmed),
+        State::Expired => Step::keep(Decision::Nothing).noting(Notice::AfterTheFact),
         // Never granted in this life, so nothing of this life can have happened.
         State::Pending { .. } => Step::keep(Decision::Nothing),
     }
@@ -557,7 +558,7 @@ fn did_not_happen(
         (State::Completed(kept), _) if kept.is_success() => {
             Step::keep(Decision::Nothing).noting(Notice::Contradiction)
         }
-        (State::Completed(_), _) => Step::keep(Decision::Nothing).noting(Notice::AfterTheFact),
+        (State::Completed(_), _) => Step::keep(Decision::Nothing).noting(Notice::Confirmed),
         _ => Step::keep(Decision::Nothing),
     }
 }

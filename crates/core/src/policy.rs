@@ -91,6 +91,7 @@ impl Policy {
             retention_from: self.retention_from,
             after_retention: self.after_retention,
             horizon: self.horizon,
+            forward_key: Some(self.forward_key),
         }
     }
 }

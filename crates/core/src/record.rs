@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::fingerprint::Fingerprint;
 use crate::identity::{Fence, RecordId, Token, Version};
+use crate::policy::{ForwardKey, Policy};
 use crate::response::Answer;
 use crate::scope::{Address, Operation};
 use crate::time::{Now, Timestamp};
@@ -291,6 +292,17 @@ pub struct Terms {
     pub after_retention: AfterRetention,
     /// The longest time after sending at which the upstream may still act.
     pub horizon: Option<Duration>,
+    /// Which key its attempts send the upstream; `None` in rows that were written before this was kept.
+    pub forward_key: Option<ForwardKey>,
+}
+
+impl Terms {
+    /// Which key the upstream was sent, and is sent again: as was settled when the life began. A row from before that was kept goes by
+    /// its route's present policy.
+    #[must_use]
+    pub fn forward_key(&self, policy: &Policy) -> ForwardKey {
+        self.forward_key.unwrap_or(policy.forward_key)
+    }
 }
 
 /// What a lapsed lease becomes.

@@ -2,8 +2,8 @@
 
 use std::error::Error;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use oncegate_core::audit::Who;
@@ -14,7 +14,7 @@ use oncegate_core::record::{Reason, Record};
 use oncegate_core::scope::{Address, Scope};
 use oncegate_core::time::Now;
 use oncegate_store::signals::Signal;
-use oncegate_store::{Effect, Kind, Store, StoreError};
+use oncegate_store::{Apart, Effect, Kind, Store, StoreError};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 
@@ -56,6 +56,8 @@ pub(crate) struct Inner<S> {
     pub(crate) doubts: Notify,
     /// Wakes the outbox: so often something was promised on this node.
     pub(crate) promises: watch::Sender<u64>,
+    /// Where the next look through what is kept apart goes on, if the last one did not get to its end.
+    pub(crate) apart_from: Mutex<Option<Apart>>,
     pub(crate) runtime: Handle,
     /// Work that goes on without anybody waiting for it: clean-ups, abandoned attempts.
     pub(crate) behind: Behind,
@@ -92,6 +94,7 @@ impl<S: Store> Engine<S> {
             },
             doubts: Notify::new(),
             promises: watch::Sender::new(0),
+            apart_from: Mutex::default(),
             options,
             runtime,
             behind: Behind::default(),

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use oncegate_core::decide::{Decision, Event, Lease};
 use oncegate_core::identity::{Fence, RecordId};
-use oncegate_core::policy::Policy;
+use oncegate_core::policy::{ForwardKey, Policy};
 use oncegate_core::record::Record;
 use oncegate_core::time::Timestamp;
 use oncegate_store::Store;
@@ -72,6 +72,12 @@ impl<S: Store> Held<S> {
     #[must_use]
     pub fn policy(&self) -> &Policy {
         self.route.policy()
+    }
+
+    /// Which key an upstream is to be sent: the same in every attempt of a life, whatever the policy has become.
+    #[must_use]
+    pub fn forward_key(&self) -> ForwardKey {
+        self.record.terms.forward_key(self.policy())
     }
 
     /// Grows with every grant; for upstreams, logs and people.

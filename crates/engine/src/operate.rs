@@ -59,18 +59,18 @@ impl<S: Store> Engine<S> {
         operator: &Operator,
     ) -> Result<Decision, Arc<StoreError>> {
         let reason = Reason::new("operator", operator.reason.clone());
-        let who =
-            Who { name: Some(operator.name.clone()), reason: Some(reason.clone()), ..self.0.who.clone() };
+        let source: Box<str> = format!("operator {}", operator.name).into();
+        let who = Who { name: Some(source.clone()), reason: Some(reason.clone()), ..self.0.who.clone() };
         let event = match act {
             Act::AskAgain => Event::Ask(Ask::Again { version }),
             Act::Forget => self.forgetting(version, reason),
-            Act::Happened(answer) => self.ruling(id, operator, Finding::Happened(answer)).await?,
+            Act::Happened(answer) => self.ruling(id, source, Finding::Happened(answer)).await?,
             Act::DidNotHappen => {
                 let otherwise = Retry { at: self.now().at, park_after: u32::MAX };
                 let grounds = Grounds::Operator { version };
                 let finding =
                     Finding::DidNotHappen { grounds, backoff: std::time::Duration::ZERO, otherwise };
-                self.ruling(id, operator, finding).await?
+                self.ruling(id, source, finding).await?
             }
         };
         let step = self.step_over(id, version, &event, &who).await;
@@ -100,14 +100,13 @@ impl<S: Store> Engine<S> {
     async fn ruling(
         &self,
         id: RecordId,
-        operator: &Operator,
+        source: Box<str>,
         finding: Finding,
     ) -> Result<Event, Arc<StoreError>> {
         let life = self
             .read(id)
             .await?
             .map_or_else(|| oncegate_core::identity::Token::from_bytes([0; 16]), |row| row.life);
-        let source = format!("operator {}", operator.name).into();
         Ok(Event::Verdict(Verdict { life, source, reference: None, finding }))
     }
 }

@@ -307,6 +307,26 @@ async fn messages_that_are_kept_apart_are_counted() {
     assert_eq!((counts.of(names::APART_KEPT), counts.of(names::APART_EXPIRED)), (2, 1));
 }
 
+/// A storm of new doubts stood before the old ones: the oldest was not seen, and a dead letter not counted. Then no alert fired.
+#[tokio::test]
+async fn neither_a_dead_letter_nor_the_oldest_doubt_is_hidden_by_a_thousand_others() {
+    let counts = Counts::start().await;
+    let hand = Hand::new();
+    let engine = start(shaky_on(&hand), Options::default()).await;
+    let (route, options) = (ietf(), WorkerOptions::default());
+    done(held(&engine, &route, "dead").await, doubt()).await;
+    engine.work(Worker::Reconciler, &options, &NoProbe).await.unwrap();
+    done(held(&engine, &route, "old").await, doubt()).await;
+    hand.turn(HOUR);
+    for n in 0..1_100 {
+        done(held(&engine, &route, &format!("k-{n}")).await, doubt()).await;
+    }
+    engine.work(Worker::Watcher, &options, &NoProbe).await.unwrap();
+    let shown =
+        [names::UNKNOWN_OPEN, names::DEAD_LETTERS, names::UNKNOWN_OLDEST].map(|name| counts.shows(name));
+    assert_eq!(shown, [1_102.0, 1.0, 3_600.0]);
+}
+
 /// Questions are counted by what was found; passes and their failures by worker.
 #[tokio::test]
 async fn questions_and_passes_are_counted() {

@@ -32,7 +32,7 @@ fn entry(entry: &Entry) -> Value {
         "attempt": entry.attempt,
         "fence": entry.fence.as_raw(),
         "version": entry.version.as_raw().to_string(),
-        "source": entry.source,
+        "source": source(entry),
         "reason": entry.reason.as_ref().map(|reason| json!({ "code": reason.code(), "detail": reason.detail() })),
         "notices": notices,
         "alarm": entry.notices.iter().any(|notice| notice.is_alarm()),
@@ -42,7 +42,7 @@ fn entry(entry: &Entry) -> Value {
 /// What happened, for people.
 fn words(entry: &Entry) -> String {
     let (who, attempt) = (who(entry), entry.attempt);
-    let is_operator = who.starts_with("operator ");
+    let is_operator = who.starts_with(OPERATOR);
     let mut words = match entry.act {
         Act::Began if entry.to == Some(StateKind::Pending) => "accepted, to be run by a worker".to_owned(),
         Act::Began => format!("attempt {attempt} began"),
@@ -73,13 +73,21 @@ fn words(entry: &Entry) -> String {
 
 /// As the subject of a sentence.
 fn who(entry: &Entry) -> Cow<'_, str> {
-    match (entry.source.as_deref(), entry.act) {
-        (None, _) => "this node".into(),
-        (Some("probe"), _) => "the probe".into(),
-        (Some(name), Act::AskedAgain | Act::Forgotten) => format!("operator {name}").into(),
-        (Some(name), _) => name.into(),
+    match source(entry) {
+        None => "this node".into(),
+        Some(source) if source == "probe" => "the probe".into(),
+        Some(source) => source,
     }
 }
+
+/// Who said so. Of acts that only people do, entries of before have the name alone.
+fn source(entry: &Entry) -> Option<Cow<'_, str>> {
+    let source = entry.source.as_deref()?;
+    let is_bare = matches!(entry.act, Act::AskedAgain | Act::Forgotten) && !source.starts_with(OPERATOR);
+    Some(if is_bare { format!("{OPERATOR}{source}").into() } else { source.into() })
+}
+
+const OPERATOR: &str = "operator ";
 
 fn because(entry: &Entry) -> String {
     entry.reason.as_ref().map_or_else(String::new, |reason| match (reason.code(), reason.detail()) {
@@ -158,6 +166,7 @@ const fn remark(notice: Notice) -> Option<&'static str> {
         Notice::Contradiction => "this contradicts what is recorded: somebody should find out which is true",
         Notice::AnotherLife => "about another life of the key",
         Notice::AfterTheFact => "it was settled before",
+        Notice::Confirmed => "it was settled so before",
         Notice::Parked => "parked: it waits for an operator",
     })
 }

@@ -77,7 +77,7 @@ fn request<S: Store, B>(held: &Held<S>, work: Work<B>) -> Request<RequestBody<B>
         life: lease.holder.life,
         fence: lease.holder.fence,
         number: lease.attempt,
-        forward_key: held.policy().forward_key,
+        forward_key: held.forward_key(),
         deadline: held.policy().attempt_deadline,
         answer_bytes_max: held.policy().answer_bytes_max,
         permit: held.permit(),

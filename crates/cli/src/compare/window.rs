@@ -4,6 +4,7 @@ use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use oncegate_core::time::Timestamp;
+use oncegate_gateway::reconcile::Moment;
 
 /// A moment on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,25 +106,8 @@ pub(crate) fn moment(text: &str) -> Result<Timestamp, String> {
 
 /// Without an offset it is UTC.
 fn rfc3339(text: &str) -> Option<Timestamp> {
-    let (local, ahead_min) = match text.char_indices().rev().nth(5) {
-        Some((at, sign @ ('+' | '-'))) if text.len() > 16 => {
-            (&text[..at], offset_min(sign, &text[at + 1..])?)
-        }
-        _ => (text, 0),
-    };
-    let utc = from_system(humantime::parse_rfc3339_weak(local).ok()?)?;
-    Some(Timestamp::from_micros(utc.as_micros() - ahead_min * 60_000_000))
-}
-
-/// `+` and `01:00`
-fn offset_min(sign: char, offset: &str) -> Option<i64> {
-    let (hours, minutes) = offset.split_once(':')?;
-    let number = |text: &str, below: i64| {
-        let is_number = text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit());
-        text.parse::<i64>().ok().filter(|number| is_number && *number < below)
-    };
-    let minutes = number(hours, 24)? * 60 + number(minutes, 60)?;
-    Some(if sign == '-' { -minutes } else { minutes })
+    let moment = Moment::rfc3339(text).or_else(|| Moment::rfc3339(&format!("{text}Z")));
+    moment.map(Moment::earliest)
 }
 
 fn from_system(time: SystemTime) -> Option<Timestamp> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use oncegate_core::fingerprint::Fingerprint;
 use oncegate_core::identity::{Fence, RecordId, Token, Version};
 use oncegate_core::key::Key;
+use oncegate_core::policy::ForwardKey;
 use oncegate_core::record::{
     AfterRetention, CrashPolicy, Execution, Grant, Record, RetentionFrom, State, Terms,
 };
@@ -37,6 +38,7 @@ pub(crate) fn begun(scope: Scope, key: &str) -> Record {
             retention_from: RetentionFrom::Settlement,
             after_retention: AfterRetention::Fresh,
             horizon: None,
+            forward_key: Some(ForwardKey::AsIs),
         },
         execution: Execution::Inline,
         state: State::InProgress,

@@ -37,14 +37,14 @@ fn a_timeout_after_the_charge_resolves_itself_by_a_webhook() {
         let (status, result) = letter.is_delivered_to_the_gateway(&town);
         // The question may have been faster.
         assert!(
-            (status, &*result) == (200, "settled") || (status, &*result) == (200, "nothing_to_do"),
+            (status, &*result) == (200, "settled") || (status, &*result) == (200, "confirmed"),
             "{status} {result}"
         );
         order.record().is("completed");
         order.retries().sees_again(201, "succeeded");
         order.charges().is(1);
         // Redelivered: it changes nothing.
-        assert_eq!(letter.is_delivered_to_the_gateway(&town), (200, "nothing_to_do".to_owned()));
+        assert_eq!(letter.is_delivered_to_the_gateway(&town), (200, "confirmed".to_owned()));
         order.retries().sees_again(201, "succeeded");
         town.the_judge_convicts(0);
     }

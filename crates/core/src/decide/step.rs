@@ -149,17 +149,19 @@ pub enum Notice {
     Contradiction,
     /// A verdict about another life of the key.
     AnotherLife,
-    /// A verdict that changes nothing any more.
+    /// A verdict about a life that is already buried: it changes nothing any more.
     AfterTheFact,
     /// A *did not happen* that could not be believed.
     NegativeDropped,
     /// Given up by the machine, put before an operator.
     Parked,
+    /// A verdict that says what is recorded already.
+    Confirmed,
 }
 
 impl Notice {
     /// All of them; a stored notice is the place in this list, which only grows at its end.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Misuse,
         Self::Zombie,
         Self::OutOfTombstone,
@@ -173,6 +175,7 @@ impl Notice {
         Self::AfterTheFact,
         Self::NegativeDropped,
         Self::Parked,
+        Self::Confirmed,
     ];
 
     /// The name, for programs.
@@ -192,6 +195,7 @@ impl Notice {
             Self::AfterTheFact => "after_the_fact",
             Self::NegativeDropped => "negative_dropped",
             Self::Parked => "parked",
+            Self::Confirmed => "confirmed",
         }
     }
 

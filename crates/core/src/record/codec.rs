@@ -14,11 +14,14 @@ use crate::codec::{Decoder, Encoder, Malformed};
 use crate::fingerprint::Fingerprint;
 use crate::identity::{Fence, RecordId, Token, Version};
 use crate::key::Key;
+use crate::policy::ForwardKey;
 use crate::response::Answer;
 use crate::scope::{Address, Operation, Scope};
 use crate::time::{Timestamp, micros};
 
-const ROW_SCHEMA: u8 = 1;
+const ROW_SCHEMA: u8 = 2;
+/// Rows that do not say which key the upstream was sent; read, and no longer written.
+const ROW_SCHEMA_WITHOUT_FORWARD_KEY: u8 = 1;
 const RECORD_SCHEMA: u8 = 1;
 /// What most rows take.
 const ROW_BYTES: usize = 192;
@@ -107,7 +110,8 @@ impl Record {
     pub fn decode_row(texts: Texts<'_>, row: &[u8], answer: Option<&[u8]>) -> Result<Self, Malformed> {
         let mut input = Decoder::new(row, "record");
         let malformed = input.malformed();
-        if input.u8()? != ROW_SCHEMA {
+        let schema = input.u8()?;
+        if ![ROW_SCHEMA, ROW_SCHEMA_WITHOUT_FORWARD_KEY].contains(&schema) {
             return Err(malformed);
         }
         let address = Address {
@@ -120,7 +124,7 @@ impl Record {
         let fence = Fence::from_raw(input.i64()?);
         let life = Token::from_bytes(array(&mut input)?);
         let fingerprint = Fingerprint::from_parts(input.u8()?, array(&mut input)?);
-        let terms = read_terms(&mut input)?;
+        let terms = read_terms(&mut input, schema)?;
         let execution = if flag(&mut input)? { Execution::Deferred } else { Execution::Inline };
         let attempts = input.u32()?;
         let unaccounted = flag(&mut input)?;
@@ -231,6 +235,26 @@ pub fn crash_policy(number: u8) -> Option<CrashPolicy> {
     CRASH.into_iter().find(|crash| crash_number(*crash) == number)
 }
 
+const FORWARD_KEY: [Option<ForwardKey>; 4] =
+    [None, Some(ForwardKey::AsIs), Some(ForwardKey::Derived), Some(ForwardKey::None)];
+
+/// The number of the way in which the key is forwarded, in rows; 0 is a row from before that was kept.
+#[must_use]
+pub const fn forward_key_number(forward: Option<ForwardKey>) -> u8 {
+    match forward {
+        None => 0,
+        Some(ForwardKey::AsIs) => 1,
+        Some(ForwardKey::Derived) => 2,
+        Some(ForwardKey::None) => 3,
+    }
+}
+
+/// The way of forwarding with this number.
+pub fn forward_key(number: u8) -> Result<Option<ForwardKey>, Malformed> {
+    let known = FORWARD_KEY.into_iter().find(|forward| forward_key_number(*forward) == number);
+    known.ok_or(Malformed { what: "forwarded key" })
+}
+
 fn terms(out: &mut Encoder, terms: &Terms) {
     out.u8(crash_number(terms.crash));
     out.i64(micros(terms.retention));
@@ -248,9 +272,10 @@ fn terms(out: &mut Encoder, terms: &Terms) {
     } else {
         out.u8(0);
     }
+    out.u8(forward_key_number(terms.forward_key));
 }
 
-fn read_terms(input: &mut Decoder<'_>) -> Result<Terms, Malformed> {
+fn read_terms(input: &mut Decoder<'_>, schema: u8) -> Result<Terms, Malformed> {
     let crash = crash_policy(input.u8()?).ok_or(input.malformed())?;
     let retention = span(input)?;
     let retention_from = if flag(input)? { RetentionFrom::Creation } else { RetentionFrom::Settlement };
@@ -261,7 +286,8 @@ fn read_terms(input: &mut Decoder<'_>) -> Result<Terms, Malformed> {
         _ => return Err(input.malformed()),
     };
     let horizon = if flag(input)? { Some(span(input)?) } else { None };
-    Ok(Terms { crash, retention, retention_from, after_retention, horizon })
+    let forward_key = if schema == ROW_SCHEMA { forward_key(input.u8()?)? } else { None };
+    Ok(Terms { crash, retention, retention_from, after_retention, horizon, forward_key })
 }
 
 fn token(out: &mut Encoder, token: Token) {

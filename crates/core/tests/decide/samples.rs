@@ -10,6 +10,7 @@ use oncegate_core::decide::{
 use oncegate_core::fingerprint::Fingerprint;
 use oncegate_core::identity::{Token, Version};
 use oncegate_core::key::Key;
+use oncegate_core::policy::ForwardKey;
 use oncegate_core::record::{
     AfterRetention, CrashPolicy, Execution, GoneStatus, Holder, Reason, Record, RecoveryPoint, RetentionFrom,
     StoredRequest, Terms,
@@ -41,6 +42,7 @@ pub(crate) fn terms(crash: CrashPolicy) -> Terms {
         retention_from: RetentionFrom::Settlement,
         after_retention: AfterRetention::Fresh,
         horizon: Some(HORIZON),
+        forward_key: Some(ForwardKey::AsIs),
     }
 }
 

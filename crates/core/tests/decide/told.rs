@@ -106,11 +106,25 @@ fn silence_is_kept_of_the_happy_path_and_of_nothing_else() {
                 | Event::Advance { .. }
                 | Event::Ask(Ask::Claim { .. }) => true,
                 Event::Reap { .. } => step.next == Next::Keep || phase != Phase::Pending,
-                _ => step.next == Next::Keep && step.notices.is_empty(),
+                _ => step.next == Next::Keep && step.notices.iter().all(|one| *one == Notice::Confirmed),
             };
             assert_eq!(entry.is_none(), is_silent, "{} at {phase:?}: {entry:?}", row.name);
         }
     }
+}
+
+/// A provider's webhook follows every payment: what the record says already is no news. What contradicts it is; and so is whatever a
+/// person does.
+#[test]
+fn what_is_recorded_already_is_not_told_again() {
+    let row = sample(Phase::Completed, &arrival(1)).row.unwrap();
+    let agrees = happened(row.life, 201);
+    assert_eq!(decide(Some(&row), &agrees, at(40)).notices, [Notice::Confirmed]);
+    assert_eq!(told(Some(&row), &agrees, at(40), &node()), None);
+    let contradicts = told(Some(&row), &happened(row.life, 402), at(40), &node()).unwrap();
+    assert_eq!(contradicts.notices, [Notice::Contradiction]);
+    let ada = Who { name: Some("ada".into()), ..node() };
+    assert_eq!(told(Some(&row), &agrees, at(40), &ada).unwrap().act, Act::Happened);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! **Invariants:** *happened* is applied, kept as evidence, or kept apart; never acknowledged and dropped. A negative settles only
 //! what the provider declares final of the very attempt; otherwise it wakes the probe.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use metrics::counter;
@@ -44,7 +44,8 @@ pub enum Life {
     Named(Token),
     /// The one of this name, or mark: see [`Token::life_name`].
     Called(Box<str>),
-    /// The one in which the effect was made, at this moment.
+    /// The one in which the effect was made: at this moment at the latest, by the store's clock. How far the provider's clock may be
+    /// behind is for whoever knows the provider to add.
     MadeAt(Timestamp),
     /// Whichever there is: the operator declares that keys are never used again.
     Any,
@@ -74,15 +75,17 @@ pub enum Heard {
     KeptApart,
     /// It is about another life of the key.
     AnotherLife,
+    /// The record says so already.
+    Confirmed,
     /// It changes nothing any more; what contradicts the record is in its story.
     Nothing,
 }
 
-/// Clocks of provider and store may differ by this much.
-const CLOCKS_APART: Duration = Duration::from_secs(5);
 /// The life of no record.
 const NO_LIFE: Token = Token::from_bytes([0; 16]);
 const PAGE: usize = 64;
+/// So many pages a pass may take.
+const PAGES_MAX: usize = 64;
 
 impl<S: Store> Engine<S> {
     /// Hears a message. When this returns, it is durable: acknowledge it then, and not before.
@@ -108,48 +111,76 @@ impl<S: Store> Engine<S> {
         }
     }
 
-    /// Looks whether records have appeared for what was kept apart.
+    /// Looks whether records have appeared for what was kept apart. Where there is more than a pass may take, the next one goes on
+    /// from there: a provider may tell of much that never comes by here.
     pub(super) async fn hear_apart(&self, _options: &WorkerOptions) -> Result<Pass, Arc<StoreError>> {
         let mut pass = Pass::default();
-        let mut after: Option<Apart> = None;
-        loop {
+        let mut after = self.apart_from().take();
+        for _ in 0..PAGES_MAX {
             let page = self.0.store.apart(after.as_ref(), PAGE).await?;
             pass.seen += page.len();
-            for apart in &page {
-                if self.is_done(apart).await? {
-                    self.0.store.drop_apart(std::slice::from_ref(apart)).await?;
-                    pass.changed += 1;
-                }
-            }
-            if page.len() < PAGE {
+            pass.changed += self.hear_page(&page).await?;
+            let is_last = page.len() < PAGE;
+            after = page.into_iter().next_back().map(|last| Apart { bytes: Vec::new(), ..last });
+            if is_last {
                 return Ok(pass);
             }
-            after = page.into_iter().next_back();
+        }
+        *self.apart_from() = after;
+        Ok(Pass { more: pass.changed > 0, ..pass })
+    }
+
+    fn apart_from(&self) -> MutexGuard<'_, Option<Apart>> {
+        self.0.apart_from.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says how many of them are done with.
+    async fn hear_page(&self, page: &[Apart]) -> Result<usize, Arc<StoreError>> {
+        let messages: Vec<_> = page.iter().map(|apart| decode(&apart.name, &apart.bytes)).collect();
+        let ids: Vec<_> = messages.iter().flatten().map(|message| message.id).collect();
+        // All at once: mostly there is none of them.
+        let mut rows = self.0.store.read(&ids).await?.into_iter();
+        let mut done = Vec::new();
+        for (apart, message) in page.iter().zip(messages) {
+            let is_applied = match message {
+                Ok(message) => match rows.next() {
+                    None | Some(Ok(None)) => false,
+                    Some(_) => self.is_applied(&message).await?,
+                },
+                Err(error) => {
+                    tracing::error!(name = %apart.name, %error, "a message that was kept apart cannot be read; it is dropped at its end");
+                    false
+                }
+            };
+            if is_applied || self.is_over(apart) {
+                done.push(apart.clone());
+            }
+        }
+        if !done.is_empty() {
+            self.0.store.drop_apart(&done).await?;
+        }
+        Ok(done.len())
+    }
+
+    async fn is_applied(&self, message: &Message) -> Result<bool, Arc<StoreError>> {
+        match self.apply_message(message).await {
+            Ok(heard) => Ok(heard.is_some()),
+            // What comes after it is not to wait for somebody to mend the row.
+            Err(error) if error.kind() == Kind::Unreadable => {
+                tracing::error!(record = %message.id, %error, "a message cannot be applied: its record cannot be read");
+                Ok(false)
+            }
+            Err(error) => Err(error),
         }
     }
 
-    async fn is_done(&self, apart: &Apart) -> Result<bool, Arc<StoreError>> {
-        let applied = match decode(&apart.name, &apart.bytes) {
-            Ok(message) => match self.apply_message(&message).await {
-                Ok(heard) => heard.is_some(),
-                // What comes after it is not to wait for somebody to mend the row.
-                Err(error) if error.kind() == Kind::Unreadable => {
-                    tracing::error!(record = %message.id, %error, "a message cannot be applied: its record cannot be read");
-                    false
-                }
-                Err(error) => return Err(error),
-            },
-            Err(error) => {
-                tracing::error!(name = %apart.name, %error, "a message that was kept apart cannot be read; it is dropped at its end");
-                false
-            }
-        };
+    fn is_over(&self, apart: &Apart) -> bool {
         let is_over = self.now().at >= apart.until;
-        if !applied && is_over {
+        if is_over {
             counter!(names::APART_EXPIRED).increment(1);
             tracing::warn!(name = %apart.name, "a message about a key that was never seen has come to its end");
         }
-        Ok(applied || is_over)
+        is_over
     }
 
     /// `None`: there is no record.
@@ -171,6 +202,7 @@ impl<S: Store> Engine<S> {
             Decision::KeepApart => return Ok(None),
             _ if notices.contains(&Notice::AnotherLife) => Heard::AnotherLife,
             _ if notices.contains(&Notice::EvidenceKept) => Heard::KeptAsEvidence,
+            _ if notices.contains(&Notice::Confirmed) => Heard::Confirmed,
             _ if !is_changed => Heard::Nothing,
             _ if matches!(message.says, Says::Failed) || notices.contains(&Notice::NegativeDropped) => {
                 Heard::Woken
@@ -183,7 +215,7 @@ impl<S: Store> Engine<S> {
         let life = match &message.life {
             Life::Named(life) => *life,
             Life::Called(name) if !row.life.is_called(name) => NO_LIFE,
-            Life::MadeAt(moment) if moment.plus(CLOCKS_APART) < row.created_at => NO_LIFE,
+            Life::MadeAt(moment) if *moment < row.created_at => NO_LIFE,
             Life::Called(_) | Life::MadeAt(_) | Life::Any => row.life,
         };
         let finding = match &message.says {

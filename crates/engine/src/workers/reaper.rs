@@ -20,10 +20,16 @@ const ENTRIES: usize = 1_000;
 
 impl<S: Store> Engine<S> {
     pub(super) async fn reap(&self, options: &WorkerOptions) -> Result<Pass, Arc<StoreError>> {
-        let pass = in_batches(options.batch, || self.reap_batch(options)).await?;
+        let reaped = in_batches(options.batch, || self.reap_batch(options)).await;
+        let started = Instant::now();
         let before = self.now().at.minus(options.audit_retention);
-        self.0.store.drop_entries(before, ENTRIES).await?;
-        Ok(pass)
+        let dropped = self.0.store.drop_entries(before, ENTRIES).await?;
+        let has_more = dropped >= ENTRIES;
+        if has_more {
+            tokio::time::sleep(started.elapsed()).await;
+        }
+        let reaped = reaped?;
+        Ok(Pass { more: reaped.more || has_more, ..reaped })
     }
 
     async fn reap_batch(&self, options: &WorkerOptions) -> Result<Pass, Arc<StoreError>> {

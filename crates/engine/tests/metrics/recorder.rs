@@ -1,4 +1,4 @@
-//! A recorder that a test can read: how often each counter and histogram was used, since the test began.
+//! A recorder that a test can read: how often each counter and histogram was used, since the test began; and what gauges show.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,16 +22,21 @@ const RESERVES_AND_RECONCILIATION: &[&str] = &[
     oncegate_engine::names::RECONCILE_FAILED,
 ];
 
+type Values = Arc<Mutex<BTreeMap<Key, Arc<AtomicU64>>>>;
+
 #[derive(Clone, Default)]
-struct Shared(Arc<Mutex<BTreeMap<Key, Arc<AtomicU64>>>>);
+struct Shared {
+    used: Values,
+    gauges: Values,
+}
 
 impl Shared {
     fn used(&self, key: &Key) -> Arc<AtomicU64> {
-        Arc::clone(self.0.lock().unwrap().entry(key.clone()).or_default())
+        Arc::clone(self.used.lock().unwrap().entry(key.clone()).or_default())
     }
 
     fn values(&self) -> BTreeMap<Key, u64> {
-        let all = self.0.lock().unwrap();
+        let all = self.used.lock().unwrap();
         all.iter().map(|(key, used)| (key.clone(), used.load(Ordering::SeqCst))).collect()
     }
 }
@@ -69,6 +74,13 @@ impl Counts {
         self.since().filter(|(key, _)| key.name() == name).map(|(_, count)| count).sum()
     }
 
+    /// What a gauge shows; NaN if it was never set.
+    pub(crate) fn shows(&self, name: &str) -> f64 {
+        let gauges = self.shared.gauges.lock().unwrap();
+        let gauge = gauges.iter().find(|(key, _)| key.name() == name);
+        gauge.map_or(f64::NAN, |(_, value)| f64::from_bits(value.load(Ordering::SeqCst)))
+    }
+
     pub(crate) fn labelled(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
         let is_it = |key: &Key| {
             let found: Vec<_> = key.labels().map(|label| (label.key(), label.value())).collect();
@@ -96,8 +108,8 @@ impl Recorder for Shared {
         Counter::from_arc(self.used(key))
     }
 
-    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
-        Gauge::noop()
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::from_arc(Arc::clone(self.gauges.lock().unwrap().entry(key.clone()).or_default()))
     }
 
     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {

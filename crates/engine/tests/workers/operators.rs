@@ -166,7 +166,7 @@ async fn each_act_in_each_state() {
             let told = story(&engine, id).await.split_off(before);
             assert_eq!(told.len(), usize::from(is_told), "{case}: {told:?}");
             for entry in told {
-                assert!(entry.source.unwrap().contains("ada"), "{case}");
+                assert_eq!(entry.source.as_deref(), Some("operator ada"), "{case}");
                 assert_eq!(entry.reason, Some(Reason::new("operator", "seen in the ledger")), "{case}");
             }
         }

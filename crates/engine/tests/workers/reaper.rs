@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oncegate_core::audit::Act;
+use oncegate_core::audit::{Act, Entry};
 use oncegate_core::decide::{Arrival, Decision, Event};
 use oncegate_core::record::{AfterRetention, Execution, GoneStatus, State, StateKind, StoredRequest};
 use oncegate_engine::{Arrived, Engine, NoProbe, Route, Worker, WorkerOptions};
@@ -17,6 +17,7 @@ use crate::world::{
 
 const SECOND: Duration = Duration::from_secs(1);
 /// Retention, and the reaper's grace.
+const MICRO: Duration = Duration::from_micros(1);
 const OVER: Duration = HOUR.saturating_add(SECOND);
 
 fn hourly() -> Route {
@@ -233,6 +234,21 @@ async fn old_entries_of_the_audit_trail_are_dropped() {
     hand.turn(HOUR);
     pass(&engine, Worker::Reaper).await;
     assert_eq!(acts(&engine, id(&route, "k")).await, [Act::Released], "the younger one");
+}
+
+/// Where every execution is told, the trail grows as fast as the records: a thousand entries a minute would never have kept up.
+#[tokio::test]
+async fn the_reaper_goes_on_while_there_are_old_entries() {
+    let (engine, store, hand) = node().await;
+    let row = done(held(&engine, &hourly(), "k").await, release()).await;
+    let entry = story(&engine, row.id).await.pop().unwrap();
+    let more: Vec<_> =
+        (1..=1_500).map(|n| Entry { attempt: n, at: entry.at.plus(n * MICRO), ..entry.clone() }).collect();
+    store.tell(&more).await.unwrap();
+    hand.turn(WorkerOptions::default().audit_retention + HOUR);
+    assert!(pass(&engine, Worker::Reaper).await.more);
+    assert!(!pass(&engine, Worker::Reaper).await.more);
+    assert_eq!(acts(&engine, row.id).await, []);
 }
 
 /// A row is used again between the reaper's scan and its write: it stays.

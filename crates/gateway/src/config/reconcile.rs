@@ -122,9 +122,7 @@ fn looks_at_the_body(probe: &Probe) -> bool {
 
 /// Whether the probe can be used under this policy, which may be another than that of the place where it was written.
 pub(super) fn fits(probe: &Probe, policy: &Policy) -> Result<(), String> {
-    let names =
-        |variable| probe.url.names(variable) || probe.headers.iter().any(|(_, text)| text.names(variable));
-    if names(Variable::ForwardedKey) && policy.forward_key == ForwardKey::None {
+    if probe.asks_by(Variable::ForwardedKey) && policy.forward_key == ForwardKey::None {
         return Err(
             "the probe asks by {forwarded_key}, and forward_key = \"none\" sends the upstream no key"
                 .to_owned(),
@@ -132,9 +130,7 @@ pub(super) fn fits(probe: &Probe, policy: &Policy) -> Result<(), String> {
     }
     match &probe.proof {
         Proof::Name => {
-            let names_life = names(Variable::Life)
-                || (names(Variable::ForwardedKey) && policy.forward_key == ForwardKey::Derived);
-            if names_life {
+            if probe.names_life(policy.forward_key) {
                 return Ok(());
             }
             Err("what this probe finds could be of an earlier request with the same key, and would be given to a later one: ask by \

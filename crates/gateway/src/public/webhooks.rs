@@ -8,9 +8,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
-use http_body_util::{BodyExt as _, Limited};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use oncegate::AnyStore;
-use oncegate_core::identity::RecordId;
+use oncegate_core::identity::{RecordId, Token};
 use oncegate_core::problem::{Code, Problem};
 use oncegate_engine::{Engine, Heard, Life, Message, Says};
 use oncegate_store::{Filter, Store as _, StoreError};
@@ -19,7 +19,7 @@ use sha2::{Digest as _, Sha256};
 use std::sync::Arc;
 
 use super::{Answer, ClientBody, own, refusal};
-use crate::reconcile::{Claim, Reading, RecordName, Said, Told, Webhook, read};
+use crate::reconcile::{Claim, Reading, RecordName, Said, Scheme, Told, Webhook, read};
 
 /// Where providers tell.
 pub(super) const WEBHOOKS: &str = "/.oncegate/webhooks/";
@@ -30,7 +30,7 @@ pub(super) async fn answer(
     keep_for: Duration,
     request: Request<ClientBody>,
 ) -> Answer {
-    let (head, body) = request.into_parts();
+    let (head, mut body) = request.into_parts();
     let name = head.uri.path().strip_prefix(WEBHOOKS).unwrap_or_default();
     let Some(webhook) = webhooks.iter().find(|webhook| webhook.name == name) else {
         oncegate_tower::leave(&head.headers, body).await;
@@ -41,15 +41,15 @@ pub(super) async fn answer(
         return own(StatusCode::METHOD_NOT_ALLOWED, "text/plain", b"webhooks are sent with POST\n".to_vec());
     }
     let limit = usize::try_from(webhook.body_bytes_max).unwrap_or(usize::MAX);
-    let Ok(body) = Limited::new(body, limit).collect().await else {
-        return told(
-            webhook,
-            "too_large",
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "the event is too large, or was cut off",
-        );
+    let body = match Limited::new(&mut body, limit).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(error) if error.is::<LengthLimitError>() => {
+            oncegate_tower::leave(&head.headers, body).await;
+            let words = "the event is larger than `body_bytes_max` of this webhook";
+            return told(webhook, "too_large", StatusCode::PAYLOAD_TOO_LARGE, words);
+        }
+        Err(_) => return told(webhook, "cut_off", StatusCode::BAD_REQUEST, "the event did not come whole"),
     };
-    let body = body.to_bytes();
     let now = engine.now().at;
     if let Err(unverified) = webhook.verify(&head.headers, &body, now) {
         return told(webhook, unverified.code(), StatusCode::UNAUTHORIZED, &unverified.to_string());
@@ -80,7 +80,7 @@ async fn hear(
     said: Said,
     keep_for: Duration,
 ) -> Result<Option<Heard>, Arc<StoreError>> {
-    let Some(id) = find(engine, said.record).await? else { return Ok(None) };
+    let Some((id, found)) = find(engine, said.record).await? else { return Ok(None) };
     let says = match said.finding {
         Told::Happened { answer } => Says::Happened(Arc::new(answer)),
         Told::Negative { final_for: Some(fence) } => Says::FailedForGood(fence),
@@ -89,7 +89,11 @@ async fn hear(
     let message = Message {
         name: delivery(webhook, headers, body).into(),
         id,
-        life: life(said.life),
+        // Found by what this life has learnt: the key may have another by the time that it is written.
+        life: match (found, said.life) {
+            (Some(life), Claim::Certain) => Life::Named(life),
+            (_, claim) => life(claim),
+        },
         source: format!("webhook {}", webhook.name).into(),
         reference: said.reference,
         says,
@@ -97,15 +101,18 @@ async fn hear(
     engine.hear(&message, keep_for).await.map(Some)
 }
 
-/// The record, whether it is there or not; `None`: no record has learnt this reference.
-async fn find(engine: &Engine<AnyStore>, name: RecordName) -> Result<Option<RecordId>, Arc<StoreError>> {
+/// The record, whether it is there or not, and its life if it was looked at; `None`: no record has learnt this reference.
+async fn find(
+    engine: &Engine<AnyStore>,
+    name: RecordName,
+) -> Result<Option<(RecordId, Option<Token>)>, Arc<StoreError>> {
     match name {
-        RecordName::Id(id) => Ok(Some(id)),
-        RecordName::Address(address) => Ok(Some(RecordId::of(&address))),
+        RecordName::Id(id) => Ok(Some((id, None))),
+        RecordName::Address(address) => Ok(Some((RecordId::of(&address), None))),
         RecordName::Reference(reference) => {
             let filter = Filter { reference: Some(reference.into()), ..Filter::default() };
             let page = engine.store().browse(&filter, None, 1).await?;
-            Ok(page.records.first().map(|row| row.id))
+            Ok(page.records.first().map(|row| (row.id, Some(row.life))))
         }
     }
 }
@@ -118,9 +125,12 @@ fn life(claim: Claim) -> Life {
     }
 }
 
-/// The same delivery has the same name: by what it is about, not by when it was sent.
+/// The same delivery has the same name: by what is signed, and not by when it was sent.
 fn delivery(webhook: &Webhook, headers: &HeaderMap, body: &Bytes) -> String {
-    let id = headers.get("webhook-id").and_then(|id| id.to_str().ok());
+    let id = match webhook.scheme {
+        Scheme::Standard => headers.get("webhook-id").and_then(|id| id.to_str().ok()),
+        Scheme::Stripe => None,
+    };
     let name = id.map_or_else(|| STANDARD_NO_PAD.encode(Sha256::digest(body)), str::to_owned);
     format!("{}/{name}", webhook.name)
 }
@@ -144,6 +154,7 @@ const fn word(heard: Option<Heard>) -> &'static str {
         Some(Heard::Woken) => "woken",
         Some(Heard::KeptApart) => "kept_apart",
         Some(Heard::AnotherLife) => "another_life",
+        Some(Heard::Confirmed) => "confirmed",
         Some(Heard::Nothing) => "nothing_to_do",
     }
 }
@@ -153,7 +164,7 @@ const fn status(heard: Option<Heard>) -> StatusCode {
         // Nobody can tell whose it is: it may be sent again when the record has learnt its reference.
         None => StatusCode::NOT_FOUND,
         Some(Heard::KeptApart | Heard::KeptAsEvidence | Heard::Woken) => StatusCode::ACCEPTED,
-        Some(Heard::Settled | Heard::AnotherLife | Heard::Nothing) => StatusCode::OK,
+        Some(Heard::Settled | Heard::AnotherLife | Heard::Confirmed | Heard::Nothing) => StatusCode::OK,
     }
 }
 
@@ -165,6 +176,7 @@ const fn words(heard: Option<Heard>) -> &'static str {
         Some(Heard::Woken) => "it proves nothing by itself; the probe will ask",
         Some(Heard::KeptApart) => "there is no such record yet; kept for a while",
         Some(Heard::AnotherLife) => "it is about an earlier or later use of the key",
-        Some(Heard::Nothing) => "the record is settled already, or it means nothing to it",
+        Some(Heard::Confirmed) => "the record says so already",
+        Some(Heard::Nothing) => "it changes nothing; what contradicts the record is in its story",
     }
 }

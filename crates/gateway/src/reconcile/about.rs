@@ -36,7 +36,7 @@ pub struct About {
 }
 
 impl About {
-    /// A record under the policy of its route.
+    /// A record under the present policy of its route, and its own terms.
     #[must_use]
     pub fn of(record: &Record, policy: &Policy) -> Self {
         Self {
@@ -47,7 +47,7 @@ impl About {
             fence: record.fence,
             reference: record.provider_reference.clone(),
             created_at: record.created_at,
-            forward_key: policy.forward_key,
+            forward_key: record.terms.forward_key(policy),
             answer_bytes_max: policy.answer_bytes_max,
         }
     }

@@ -7,6 +7,7 @@ use http::Uri;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::uri::PathAndQuery;
 use oncegate_core::fingerprint::Pointer;
+use oncegate_core::policy::ForwardKey;
 use oncegate_core::response::Answer;
 
 use super::about::About;
@@ -106,6 +107,19 @@ impl fmt::Display for Unaskable {
 impl std::error::Error for Unaskable {}
 
 impl Probe {
+    /// Whether the question holds this variable.
+    #[must_use]
+    pub fn asks_by(&self, variable: Variable) -> bool {
+        self.url.names(variable) || self.headers.iter().any(|(_, text)| text.names(variable))
+    }
+
+    /// Whether the question can only mean one life of a key that was forwarded in this way.
+    #[must_use]
+    pub fn names_life(&self, forwarded: ForwardKey) -> bool {
+        self.asks_by(Variable::Life)
+            || (self.asks_by(Variable::ForwardedKey) && forwarded == ForwardKey::Derived)
+    }
+
     /// The request that asks about a record.
     pub fn question(&self, about: &About) -> Result<Question, Unaskable> {
         let url = self.url.fill(about)?;
@@ -175,6 +189,10 @@ fn judged(probe: &Probe, answer: &ProbeAnswer<'_>, about: &About) -> Result<Judg
         document: Document::read(answer.body),
     };
     if any(&probe.happened, &found)? {
+        // The probe was checked against the present policy; the record may have begun under another.
+        if probe.proof == Proof::Name && !probe.names_life(about.forward_key) {
+            return Err(Why::LifeNotAsked);
+        }
         if !probe.proof.claim(&found)?.is_of(about) {
             return Err(Why::EarlierLife);
         }

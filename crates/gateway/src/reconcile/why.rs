@@ -21,6 +21,8 @@ pub enum Why {
     NoMoment(Pointer),
     /// It was made before this life of the key began.
     EarlierLife,
+    /// The record's upstream was sent a key that does not name the life, and so was asked.
+    LifeNotAsked,
     /// It happened, but no answer is described for this.
     NoCase,
     /// It happened, but what the answer is made of is not there.
@@ -44,6 +46,7 @@ impl Why {
             Self::Undecided => "undecided",
             Self::NoMoment(_) => "no_moment",
             Self::EarlierLife => "earlier_life",
+            Self::LifeNotAsked => "life_not_asked",
             Self::NoCase => "no_case",
             Self::NotThere(_) => "not_there",
             Self::NotAHeader(_) => "not_a_header",
@@ -76,6 +79,9 @@ impl fmt::Display for Why {
             Self::EarlierLife => {
                 f.write_str("it was made before this life of the key began, so it is of an earlier request")
             }
+            Self::LifeNotAsked => f.write_str(
+                "something was found by the client's own key, which this record's upstream was sent when `forward_key` was another; it may be of an earlier request: settle it with `oncegate resolve`",
+            ),
             Self::NoCase => f.write_str("it happened, and no entry of `answers` fits it"),
             Self::NotThere(pointer) => {
                 write!(f, "it happened, and its answer needs {pointer}, which is not there")

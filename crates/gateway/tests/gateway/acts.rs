@@ -134,6 +134,7 @@ async fn it_is_asked_about_again() {
     assert_ne!(shown["version"], record["version"]);
     let told = story(&stage, &record).await;
     let again = told.iter().find(|entry| entry["act"] == "asked_again").unwrap();
+    assert_eq!(again["source"], "operator ada");
     assert_eq!(again["words"], "operator ada: to be asked about again; reason: \"seen in the ledger\"");
 }
 
@@ -152,6 +153,7 @@ async fn a_forgotten_answer_is_not_replayed() {
     stage.send(&Call::pay("one")).await.expect_problem(410, "key_expired");
     assert_eq!(stage.runs(), 1);
     let told = story(&stage, &record).await;
+    assert_eq!(told[0]["source"], "operator ada");
     assert!(told[0]["words"].as_str().unwrap().starts_with("operator ada: the stored answer is dropped"));
     is_refused(&act(&stage, &done["record"], "forget", json!({})).await, 409, &["is expired", "tombstone"]);
 }

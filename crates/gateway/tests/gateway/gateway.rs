@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use oncegate_gateway::{Config, Gateway, Given, Secret};
+use oncegate_gateway::{Config, Environment, Gateway, Given, Secret};
 use serde_json::Value;
 
 use crate::client::Call;
@@ -15,9 +15,17 @@ pub(crate) struct Stage {
     pub(crate) upstream: Upstream,
 }
 
+/// What the gateway and a provider share.
+pub(crate) const PROVIDER_SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+/// What they will.
+pub(crate) const PROVIDER_SECRET_NEXT: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
+
 /// A file's text, checked: ports of its own, and a store in memory if it names none.
 pub(crate) fn config(upstream: &str, toml: &str) -> Config {
+    let secrets = [("PROVIDER_SECRET", PROVIDER_SECRET), ("PROVIDER_SECRET_NEXT", PROVIDER_SECRET_NEXT)];
+    let secrets = secrets.map(|(name, secret)| (name.to_owned(), Secret::new(secret)));
     let given = Given {
+        environment: Environment::Only(secrets.into()),
         upstream: Some(upstream.to_owned()),
         listen: Some("127.0.0.1:0".to_owned()),
         admin: Some("127.0.0.1:0".to_owned()),

@@ -37,4 +37,5 @@ mod truncated;
 mod upgrade;
 mod upstream;
 mod versions;
+mod webhooks;
 mod wire;

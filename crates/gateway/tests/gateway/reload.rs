@@ -1,10 +1,10 @@
 //! Another file while it runs: for new requests. What is under way ends as it began.
 
-use crate::client::Call;
+use crate::client::{Call, within};
 use crate::gateway::{Stage, config};
-use crate::upstream::Upstream;
+use crate::upstream::{Act, Gate, Seen, Upstream, ok};
 
-async fn gated(toml: &str) -> (crate::upstream::Gate, Stage) {
+async fn gated(toml: &str) -> (Gate, Stage) {
     let (gate, upstream) = Upstream::gated().await;
     (gate, Stage::new(upstream, toml).await)
 }
@@ -92,6 +92,42 @@ async fn a_key_keeps_its_terms() {
             }
         }
     };
-    crate::client::within(asking).await.expect_problem_of_operation(410, "key_expired");
+    within(asking).await.expect_problem_of_operation(410, "key_expired");
     assert_eq!(stage.runs(), 1);
+}
+
+/// `forward_key` was changed while an outcome was unknown, and the probe asked by a key that the upstream had never been sent: "not
+/// found" was true, and meant nothing.
+#[tokio::test]
+async fn a_probe_asks_by_the_key_that_was_sent_when_the_life_began() {
+    let file = |forward: &str| {
+        format!(
+            "[defaults]\nforward_key = \"{forward}\"\n[defaults.probe]\nurl = \"/found?by={{forwarded_key}}\"\n\
+             keys_are_never_reused = true\nhappened = [200]\nanswer = {{ status = 201, body = \"found\" }}"
+        )
+    };
+    let gate = Gate::new();
+    let upstream = Upstream::start({
+        let gate = gate.clone();
+        move |seen: Seen| {
+            let gate = gate.clone();
+            async move {
+                if seen.line.starts_with("GET ") {
+                    return ok(seen.line);
+                }
+                gate.pass().await;
+                Act::AnswerAndClose(Vec::new())
+            }
+        }
+    });
+    let mut stage = Stage::new(upstream.await, &file("derived")).await;
+    let mut asking = Call::pay("one").open(stage.addr()).await;
+    gate.entered().await;
+    let sent = stage.upstream.last().header("idempotency-key").unwrap().trim_matches('"').to_owned();
+    reload(&mut stage, &file("as-is"));
+    gate.open();
+    asking.reply().await.expect_problem(504, "outcome_unknown");
+    within(stage.upstream.ran(2)).await;
+    let question = stage.upstream.last().line;
+    assert!(question.starts_with(&format!("GET /found?by={sent} ")), "{question} instead of {sent}");
 }

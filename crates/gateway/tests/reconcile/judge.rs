@@ -110,6 +110,21 @@ fn a_question_names_the_life_and_only_that() {
     assert!(matches!(by_reference.question(&about), Err(Unaskable::Missing(_))));
 }
 
+/// `forward_key` has become "derived" since the record began: its upstream knows the client's own key, by which an earlier request's
+/// effect is found as well.
+#[test]
+fn what_is_found_by_a_key_without_a_life_is_nobodys() {
+    let begun_before = About { forward_key: ForwardKey::AsIs, ..about() };
+    let Target::Upstream(path) = payments().question(&begun_before).unwrap().target else { panic!() };
+    assert_eq!(path.as_str(), "/payments?idempotency_key=order-1");
+    let found = r#"{"payments":[{"id":"pay_1","status":"succeeded"}]}"#;
+    assert_eq!(told(&payments(), 200, found, &begun_before), "not known: life_not_asked");
+    // Nothing at all by that key is nothing of this life either.
+    assert_eq!(told(&payments(), 200, r#"{"payments":[]}"#, &begun_before), "did not happen");
+    let without_a_key = About { forward_key: ForwardKey::None, ..about() };
+    assert!(matches!(payments().question(&without_a_key), Err(Unaskable::Missing(_))));
+}
+
 #[test]
 fn the_stripe_example() {
     let probe = config(examples()[1]).routes[0].probe.clone().unwrap();

@@ -2,6 +2,7 @@
 
 use oncegate_core::identity::RecordId;
 use oncegate_core::key::Key;
+use oncegate_core::record::StateKind;
 use oncegate_core::record::codec::state_kind;
 use oncegate_core::scope::{Address, Scope};
 use oncegate_core::time::Timestamp;
@@ -59,6 +60,9 @@ fn conditions(
     }
     if let Some(state) = state {
         conditions.add("r.state = ?", Box::new(state_column(*state)), Type::INT2);
+    }
+    if *state == Some(StateKind::Unknown) || *parked == Some(true) {
+        conditions.texts.push(statements.by_doubt.clone());
     }
     if let Some(parked) = parked {
         // A parked doubt is the one that is never due.

@@ -61,6 +61,9 @@ pub(super) struct Statements {
     /// The condition that a record has the reference `?`: looked for by itself first, because a plan that walks from the newest on until
     /// it has a page full looks tempting, and walks over all of them.
     pub(super) by_reference: String,
+    /// The condition that a record is `unknown`, for the same reason: there are few of them among many. A range, because a planner
+    /// without statistics takes `IS NOT NULL` for nearly all rows.
+    pub(super) by_doubt: String,
 }
 
 /// For writes: an index is always used, and a batch is always hashed to its rows; a commit is never less than durable, whatever the
@@ -266,6 +269,10 @@ impl Statements {
             trail: Trail::new(schema, 18),
             outbox: Outbox::new(schema, 24),
             by_reference: format!("r.seq = ANY(ARRAY(SELECT seq FROM {record} WHERE reference = ?))"),
+            by_doubt: format!(
+                "r.seq = ANY(ARRAY(SELECT doubted FROM {record} WHERE doubted BETWEEN 0 AND {}))",
+                i64::MAX
+            ),
             select,
         }
     }

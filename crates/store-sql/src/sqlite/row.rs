@@ -1,7 +1,7 @@
 //! Records as columns.
 //!
-//! Columns are bound and read in one order ([`COLUMNS`]). The numbers of states and crash policies are those of
-//! [`codec`]; every other enum's is stated here once, for both ways.
+//! Columns are bound and read in one order ([`COLUMNS`]). The numbers of states, crash policies and forwarded keys are
+//! those of [`codec`]; every other enum's is stated here once, for both ways.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use rusqlite::{Row, Statement, ToSql};
 use super::error::Failure;
 
 /// The columns of `record`, in the order in which they are bound and read; the answer, from its own table, follows them.
-pub(super) const COLUMNS: [&str; 36] = [
+pub(super) const COLUMNS: [&str; 37] = [
     "id",
     "scope",
     "key",
@@ -37,6 +37,7 @@ pub(super) const COLUMNS: [&str; 36] = [
     "retention",
     "retention_from",
     "after_retention",
+    "forward_key",
     "created_at",
     "execution",
     "fence",
@@ -66,7 +67,7 @@ pub(super) const COLUMNS: [&str; 36] = [
 /// The first so many columns are the identity: they never change.
 pub(super) const IDENTITY: usize = 3;
 /// Frozen when a life begins. With `created_at` they say which life it is.
-pub(super) const FROZEN: [&str; 9] = [
+pub(super) const FROZEN: [&str; 10] = [
     "operation",
     "fingerprint_version",
     "fingerprint",
@@ -74,11 +75,12 @@ pub(super) const FROZEN: [&str; 9] = [
     "retention",
     "retention_from",
     "after_retention",
+    "forward_key",
     "tombstone",
     "horizon",
 ];
 /// The first so many columns are all that a fresh reserve needs.
-pub(super) const COMMON: usize = 23;
+pub(super) const COMMON: usize = 24;
 
 /// Binds [`COLUMNS`], or the first of them, to the statement's first parameters.
 pub(super) fn bind(record: &Record, statement: &mut Statement<'_>, part: Part) -> rusqlite::Result<()> {
@@ -142,6 +144,7 @@ fn lay_out(record: &Record, sheet: &mut impl Sheet, part: Part) -> rusqlite::Res
     columns.bind_frozen(micros(record.terms.retention))?;
     columns.bind_frozen(record.terms.retention_from == RetentionFrom::Creation)?;
     columns.bind_frozen(after_retention)?;
+    columns.bind_frozen(codec::forward_key_number(record.terms.forward_key))?;
     columns.bind(created_at)?;
     columns.bind(record.execution == Execution::Deferred)?;
     columns.bind(record.fence.as_raw().wrapping_sub(created_at))?;
@@ -247,6 +250,7 @@ pub(super) fn decode(row: &Row<'_>) -> Result<Record, Failure> {
     let retention = span(columns.next()?);
     let retention_from = if columns.next()? { RetentionFrom::Creation } else { RetentionFrom::Settlement };
     let after_retention = columns.next()?;
+    let forward_key = codec::forward_key(columns.next()?)?;
     let created_at: i64 = columns.next()?;
     let execution = if columns.next()? { Execution::Deferred } else { Execution::Inline };
     let fence = Fence::from_raw(columns.next::<i64>()?.wrapping_add(created_at));
@@ -312,6 +316,7 @@ pub(super) fn decode(row: &Row<'_>) -> Result<Record, Failure> {
             retention_from,
             after_retention: after_retention_of(after_retention, tombstone)?,
             horizon: horizon.map(span),
+            forward_key,
         },
         execution,
         state,

@@ -89,6 +89,13 @@ fn every_statement_goes_through_an_index_whatever_the_table_holds() {
         job(&jobs::OF_RECORD, "job_by_record (record=?)");
         job(&jobs::PARKED, "job_parked (stage=? AND rowid>?)");
         job(jobs::UNPARK, "job_by_id (id=?)");
+        // Every node counts what is unknown, again and again.
+        let doubted = format!(
+            "{} WHERE state = ? AND coalesce(parked, 0) = ? ORDER BY record.seq DESC LIMIT 11",
+            *statements::SELECT
+        );
+        let doubted = plan(&connection, &doubted);
+        assert!(doubted.starts_with("SEARCH record USING INDEX record_by_due (state=?)"), "{doubted}");
         let by_record = "SEARCH entry USING INDEX entry_by_record (id=?)";
         assert_eq!(plan(&connection, trail::STORY), by_record);
         let oldest = plan(&connection, trail::DROP_ENTRIES);
@@ -153,12 +160,13 @@ fn a_newer_schema_is_refused_and_left_alone() {
 #[test]
 fn a_file_of_an_older_schema_keeps_its_rows_and_gets_a_trail() {
     let place = Place::new();
-    let row = reserved("a", 1, LONG_AGO);
+    let mut row = reserved("a", 1, LONG_AGO);
     block_on(place.open().apply(&[insert(&row)])).unwrap();
     let older = Connection::open(place.file()).unwrap();
     older
         .execute_batch(
-            "DROP TABLE entry; DROP TABLE apart; DROP INDEX record_by_reference; DROP TABLE job; PRAGMA user_version = 1",
+            "DROP TABLE entry; DROP TABLE apart; DROP INDEX record_by_reference; DROP TABLE job; \
+             ALTER TABLE record DROP COLUMN forward_key; PRAGMA user_version = 1",
         )
         .unwrap();
     drop(older);
@@ -167,6 +175,8 @@ fn a_file_of_an_older_schema_keeps_its_rows_and_gets_a_trail() {
     assert!(looker.to_string().contains("Run `oncegate migrate` on it first"), "{looker}");
 
     let store = place.open();
+    // Which key its upstream was sent, nobody wrote down.
+    row.terms.forward_key = None;
     assert_eq!(block_on(read_one(&store, row.id)).unwrap(), Some(row.clone()));
     let next = moved_to(&row, StateKind::Unknown, FAR_AHEAD);
     let told = entry(&next, LONG_AGO, Act::Doubted);
@@ -186,6 +196,7 @@ fn a_row_that_cannot_be_read_hinders_nobody_else() {
         "UPDATE record SET lease_until = NULL WHERE seq = 1",
         "UPDATE record SET key = '' WHERE seq = 1",
         "UPDATE record SET crash = 9 WHERE seq = 1",
+        "UPDATE record SET forward_key = 9 WHERE seq = 1",
     ] {
         let place = Place::new();
         let store = place.open();

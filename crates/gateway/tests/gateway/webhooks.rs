@@ -1,0 +1,196 @@
+//! What a provider says by itself, over HTTP: believed only if it is signed; and whenever it comes, it has a defined end.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use sha2::Sha256;
+
+use crate::client::Call;
+use crate::gateway::{PROVIDER_SECRET, PROVIDER_SECRET_NEXT, Stage};
+use crate::reply::Reply;
+use crate::upstream::{Act, Gate, Seen, Upstream, numbered};
+
+const PATH: &str = "/.oncegate/webhooks/provider";
+const FILE: &str = r#"
+[defaults]
+forward_key = "derived"
+
+[[webhook]]
+name = "provider"
+scheme = "standard"
+secrets = ["env:PROVIDER_SECRET", "env:PROVIDER_SECRET_NEXT"]
+body_bytes_max = 1000
+record = { forwarded_key = "/key" }
+happened = [{ pointer = "/type", one_of = ["paid", "declined"] }]
+did_not_happen = [{ pointer = "/type", equals = "failed" }]
+ignored = [{ pointer = "/type", equals = "created" }]
+answers = [
+  { when = { pointer = "/type", equals = "declined" }, status = 402, body = "declined" },
+  { status = 201, body = "paid" },
+]
+"#;
+
+/// Keys that begin with `doubted` end in doubt, once the gate opens.
+async fn stage() -> (Gate, Stage) {
+    let gate = Gate::new();
+    let upstream = Upstream::start({
+        let gate = gate.clone();
+        move |seen: Seen| {
+            let gate = gate.clone();
+            async move {
+                if seen.line.starts_with("POST /doubted") {
+                    gate.pass().await;
+                    return Act::AnswerAndClose(Vec::new());
+                }
+                numbered(seen).await
+            }
+        }
+    });
+    (gate, Stage::new(upstream.await, FILE).await)
+}
+
+fn now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
+fn event(of: &str, key: &str) -> String {
+    format!(r#"{{"type":"{of}","key":"{key}"}}"#)
+}
+
+fn signature(secret: &str, signed: &str) -> String {
+    let secret = STANDARD.decode(secret.strip_prefix("whsec_").unwrap()).unwrap();
+    let mut mac = Hmac::<Sha256>::new_from_slice(&secret).unwrap();
+    mac.update(signed.as_bytes());
+    format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()))
+}
+
+/// An event as a provider sends it, signed at this second.
+fn signed_at(at: u64, secret: &str, body: &str) -> Call {
+    Call::anonymous("POST", PATH)
+        .header("webhook-id", "evt_1")
+        .header("webhook-timestamp", at.to_string())
+        .header("webhook-signature", signature(secret, &format!("evt_1.{at}.{body}")))
+        .json(body)
+}
+
+async fn tell(stage: &Stage, of: &str, key: &str) -> (u16, String) {
+    result(&stage.send(&signed_at(now_s(), PROVIDER_SECRET, &event(of, key))).await)
+}
+
+fn result(reply: &Reply) -> (u16, String) {
+    (reply.status, reply.json()["result"].as_str().unwrap_or_default().to_owned())
+}
+
+/// The key that the upstream was last sent.
+fn sent(stage: &Stage) -> String {
+    stage.upstream.last().header("idempotency-key").unwrap().trim_matches('"').to_owned()
+}
+
+async fn story(stage: &Stage, key: &str) -> Vec<String> {
+    let id = stage.record(key).await.unwrap()["id"].as_str().unwrap().to_owned();
+    let told = crate::gateway::admin(&stage.gateway, &format!("/api/v1/records/{id}/story")).await.json();
+    told["story"].as_array().unwrap().iter().map(|entry| entry["act"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn what_is_not_signed_or_stale_or_changed_is_not_believed() {
+    let (gate, stage) = stage().await;
+    let mut client = Call::post("/doubted").key("one").json("{}").open(stage.addr()).await;
+    gate.entered().await;
+    gate.open();
+    client.reply().await.expect_problem(504, "outcome_unknown");
+    let body = event("paid", &sent(&stage));
+    let (now, minute) = (now_s(), 60);
+    let other = STANDARD.encode([7; 24]);
+    for (call, expected) in [
+        (Call::anonymous("POST", PATH).json(&body), "unsigned"),
+        (signed_at(now, &format!("whsec_{other}"), &body), "wrong"),
+        (signed_at(now, PROVIDER_SECRET, "{}").body(&body), "wrong"),
+        (signed_at(now - 6 * minute, PROVIDER_SECRET, &body), "stale"),
+        (signed_at(now + 6 * minute, PROVIDER_SECRET, &body), "stale"),
+        (signed_at(now, PROVIDER_SECRET, &body).header("webhook-id", "evt_2"), "malformed"),
+    ] {
+        assert_eq!(result(&stage.send(&call).await), (401, expected.to_owned()));
+        assert_eq!(stage.state("one").await.as_deref(), Some("unknown"), "{expected}");
+    }
+    // Either secret, while they rotate.
+    let call = signed_at(now, PROVIDER_SECRET_NEXT, &body);
+    assert_eq!(result(&stage.send(&call).await), (200, "settled".to_owned()));
+    stage.send(&Call::post("/doubted").key("one").json("{}")).await.expect_replay(201, "paid");
+}
+
+#[tokio::test]
+async fn what_is_signed_and_says_nothing_is_told_so() {
+    let (_, stage) = stage().await;
+    let large = format!(r#"{{"type":"paid","key":"{}"}}"#, "x".repeat(1_000));
+    for (body, expected) in [
+        (event("created", "any"), (200, "ignored")),
+        (event("refunded", "any"), (422, "not_understood")),
+        (event("paid", "no derived key"), (422, "not_understood")),
+        ("not json".to_owned(), (422, "not_understood")),
+        (large, (413, "too_large")),
+    ] {
+        let call = signed_at(now_s(), PROVIDER_SECRET, &body);
+        assert_eq!(result(&stage.send(&call).await), (expected.0, expected.1.to_owned()), "{body}");
+    }
+    stage
+        .send(&Call::anonymous("POST", "/.oncegate/webhooks/nobody").json("{}"))
+        .await
+        .expect_problem(404, "operation_not_found");
+    assert_eq!(stage.send(&Call::anonymous("GET", PATH)).await.status, 405);
+    assert_eq!(stage.runs(), 0, "nothing of it reaches the upstream");
+}
+
+/// A provider's webhook follows every payment: it changes nothing, and nothing is written for it. What contradicts it is told.
+#[tokio::test]
+async fn after_the_answer_it_confirms_or_contradicts() {
+    let (_, stage) = stage().await;
+    stage.send(&Call::pay("one")).await.expect_first(200, "run 1");
+    let key = sent(&stage);
+    for _ in 0..2 {
+        assert_eq!(tell(&stage, "paid", &key).await, (200, "confirmed".to_owned()));
+    }
+    assert_eq!(story(&stage, "one").await, Vec::<String>::new());
+    assert_eq!(tell(&stage, "declined", &key).await, (200, "nothing_to_do".to_owned()));
+    assert_eq!(story(&stage, "one").await, ["happened"]);
+    stage.send(&Call::pay("one")).await.expect_replay(200, "run 1");
+}
+
+/// It comes while the attempt runs, which then ends in doubt: what was said settles it, without a question.
+#[tokio::test]
+async fn during_the_attempt_it_is_evidence() {
+    let (gate, stage) = stage().await;
+    let call = Call::post("/doubted").key("one").json("{}");
+    let mut client = call.open(stage.addr()).await;
+    gate.entered().await;
+    let key = sent(&stage);
+    assert_eq!(tell(&stage, "paid", &key).await, (202, "kept_as_evidence".to_owned()));
+    // "Failed" proves nothing, and takes nothing back.
+    assert_eq!(tell(&stage, "failed", &key).await, (200, "nothing_to_do".to_owned()));
+    gate.open();
+    assert_eq!(client.reply().await.status, 201);
+    stage.send(&call).await.expect_replay(201, "paid");
+    assert_eq!(stage.runs(), 1);
+}
+
+/// It comes before its record: 202, and kept for a while. That it is applied when the record appears is the engine's to show.
+#[tokio::test]
+async fn before_the_record_it_is_kept_apart() {
+    // By the record's address, which is known before there is a record.
+    let by_address = r#"record = { key = "/key", scope = "/scope" }
+keys_are_never_reused = true"#;
+    let file = FILE.replace(r#"record = { forwarded_key = "/key" }"#, by_address);
+    let stage = Stage::numbered(&file).await;
+    stage.send(&Call::pay("another")).await.expect_first(200, "run 1");
+    let scope = stage.record("another").await.unwrap()["scope"].as_str().unwrap().to_owned();
+    for key in ["one", "one", "two"] {
+        let body = format!(r#"{{"type":"paid","key":"{key}","scope":"{scope}"}}"#);
+        let reply = stage.send(&signed_at(now_s(), PROVIDER_SECRET, &body)).await;
+        assert_eq!(result(&reply), (202, "kept_apart".to_owned()));
+    }
+    let body = format!(r#"{{"type":"paid","key":"another","scope":"{scope}"}}"#);
+    let reply = stage.send(&signed_at(now_s(), PROVIDER_SECRET, &body)).await;
+    assert_eq!(result(&reply), (200, "confirmed".to_owned()), "the mapping finds a record that is there");
+}
