@@ -12,6 +12,8 @@ use tempfile::TempDir;
 
 use super::*;
 
+mod passes;
+
 struct Place(TempDir);
 
 impl Place {
