@@ -113,7 +113,7 @@ fn hex_id(n: u64) -> String {
 /// A batch's parameters as SQL writes them: `BATCH` rows from the `first` on; or a page of notes.
 fn bound(what: &str, query: &Query, first: u64) -> String {
     match what {
-        "page" => return "1, 4100000000000000, 0, 0".to_owned(),
+        "page" => return "1, 4100000000000000, 0, 0, 128".to_owned(),
         "tidy" => return format!("{PAGE}, 1"),
         "story" => return format!("'\\x{:016x}', {BATCH}", 7),
         "drop_entries" => return format!("1000, {BATCH}"),

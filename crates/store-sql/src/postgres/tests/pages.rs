@@ -118,6 +118,17 @@ async fn the_reaper_reads_a_page_of_a_backlog() {
     place.gone().await;
 }
 
+/// Found by counting: for every batch it read a page of 128 notes, twice the 12,800 rows under them, to remove 128.
+#[tokio::test]
+async fn the_reaper_reads_little_more_than_what_it_removes() {
+    let place = Place::start().await;
+    place.backlog(400, StateKind::Completed, 2).await;
+    let (scan, [rows, notes, _]) = place.counted(Due::Expired, PRESENT, 128).await;
+    assert_eq!(scan.unreadable, 128);
+    assert!(rows <= 2 * 8 * ROWS_A_NOTE + 128 && notes <= 4 * 8, "{rows} rows and {notes} notes were read");
+    place.gone().await;
+}
+
 /// 1,000 answers that are kept, and 100,000: once their notes are put off, the sweeper reads the same rows, and so does the reaper.
 #[tokio::test]
 async fn a_scan_reads_the_same_rows_whatever_number_of_answers_is_kept() {
