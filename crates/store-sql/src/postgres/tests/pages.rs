@@ -107,17 +107,6 @@ async fn a_scan_puts_answers_out_of_the_way_of_leases() {
     place.gone().await;
 }
 
-#[tokio::test]
-async fn the_reaper_reads_a_page_of_a_backlog() {
-    let place = Place::start().await;
-    place.backlog(400, StateKind::Completed, 2).await;
-    let (scan, [rows, notes, _]) = place.counted(Due::Expired, PRESENT, 10).await;
-    assert_eq!((scan.records.len(), scan.unreadable), (0, 10));
-    let most = 2 * 128 * ROWS_A_NOTE + 10;
-    assert!(rows <= most && notes <= 4 * 128, "{rows} rows and {notes} notes were read");
-    place.gone().await;
-}
-
 /// Found by counting: for every batch it read a page of 128 notes, twice the 12,800 rows under them, to remove 128.
 #[tokio::test]
 async fn the_reaper_reads_little_more_than_what_it_removes() {
