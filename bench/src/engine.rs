@@ -21,7 +21,7 @@ use crate::measure::{Summary, interleave};
 use crate::options::Options;
 use crate::store::Driven;
 use crate::traffic::{self, Load, Sample};
-pub(crate) use load::Bench;
+pub(crate) use load::{Bench, Error, next_key, once};
 
 /// Requests that wait for their answer at the same time.
 const IN_FLIGHT: [usize; 3] = [1, 16, 256];

@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::Outcome;
 use crate::bare::{Bare, Durability};
@@ -77,8 +78,20 @@ fn remove_if_there(path: &Path) -> Outcome {
 /// Rows for one more turn on a file that may have been measured before, in this process or an earlier one.
 /// They carry today's time: rows older than the newest would land in the middle of the due index.
 pub(crate) fn fresh_rows() -> RowMaker {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    // The low bits differ from call to call, and that is all a seed needs.
-    let seed = u64::from(now.subsec_nanos()) | now.as_secs() << 32;
-    RowMaker::starting_at(seed, i64::try_from(now.as_micros()).unwrap_or_default())
+    let now = now();
+    RowMaker::starting_at(seed(now), i64::try_from(now.as_micros()).unwrap_or_default())
+}
+
+/// The same of long ago: their leases have lapsed, and their answers have expired.
+pub(crate) fn old_rows() -> RowMaker {
+    RowMaker::new(seed(now()))
+}
+
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// The low bits differ from call to call, and that is all a seed needs.
+fn seed(now: Duration) -> u64 {
+    u64::from(now.subsec_nanos()) | now.as_secs() << 32
 }

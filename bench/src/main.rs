@@ -1,4 +1,4 @@
-//! What the product costs (`store`, `engine`, `gateway`, `postgres`), and measurements that settled a decision, kept so that they can be run again.
+//! What the product costs (`store`, `engine`, `gateway`, `postgres`, `sweeper`, `reaper`), and measurements that settled a decision, kept so that they can be run again.
 
 mod bare;
 mod checkpoint;
@@ -15,6 +15,7 @@ mod postgres;
 mod rows;
 mod store;
 mod traffic;
+mod workers;
 
 use std::error::Error;
 
@@ -34,6 +35,8 @@ fn main() -> Outcome {
         "engine" => engine::run(&options),
         "gateway" => gateway::run(&options),
         "postgres" => postgres::run(&options),
+        "sweeper" => workers::sweeper::run(&options),
+        "reaper" => workers::reaper::run(&options),
         "postgres-layouts" => postgres::layouts::run(&options),
         "layouts" => compare::run(&options, layouts::LAYOUTS, Growth::Measured),
         "variants" => compare::run(&options, layouts::VARIANTS, Growth::Skipped),

@@ -99,7 +99,7 @@ fn replays(options: &Options, server: &Postgres) -> Outcome {
     Ok(())
 }
 
-fn runtime() -> Outcome<Runtime> {
+pub(crate) fn runtime() -> Outcome<Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
 }
 

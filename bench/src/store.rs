@@ -102,7 +102,7 @@ impl<S: Store> Driven<S> {
     }
 }
 
-fn check(outcomes: Vec<oncegate_store::Outcome>) -> Outcome {
+pub(crate) fn check(outcomes: Vec<oncegate_store::Outcome>) -> Outcome {
     let is_applied = |outcome| outcome == oncegate_store::Outcome::Applied;
     if outcomes.into_iter().all(is_applied) { Ok(()) } else { Err("a write was refused".into()) }
 }
@@ -134,7 +134,8 @@ impl<S: Store> Subject for Driven<S> {
     }
 }
 
-fn reserved(row: &Row) -> Outcome<Record> {
+/// The row as its reserve leaves it.
+pub(crate) fn reserved(row: &Row) -> Outcome<Record> {
     let policy = Profile::Ietf.policy();
     let arrival = Arrival {
         address: Address { scope: Scope::tenant(&row.scope)?, key: Key::from_text(&row.key)? },
@@ -152,8 +153,8 @@ fn reserved(row: &Row) -> Outcome<Record> {
     put(decide(None, &Event::Arrive(arrival), now).next)
 }
 
-/// A 200-byte body and about 100 bytes of headers.
-fn settled(before: &Record, row: &Row) -> Outcome<Record> {
+/// The same with its answer: a 200-byte body and about 100 bytes of headers.
+pub(crate) fn settled(before: &Record, row: &Row) -> Outcome<Record> {
     let (body, header) = row.answer.split_at(200);
     let headers = vec![("content-type".to_owned(), header[..60].to_vec())];
     let answer = Answer::Kept(Response { status: 201, headers, body: body.to_vec() });

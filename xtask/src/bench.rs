@@ -10,8 +10,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    // Those that are named after a server start one of their own; all others need nothing but Rust.
-    if args.rest.first().is_some_and(|first| first.starts_with("postgres")) {
+    // These start servers of their own; all others need nothing but Rust.
+    let needs_servers =
+        |name: &String| name.starts_with("postgres") || ["sweeper", "reaper"].contains(&name.as_str());
+    if args.rest.first().is_some_and(needs_servers) {
         programs::provide_for_measurements()?;
     }
     must(cargo().args(["run", "--release", "--quiet", "--package", "oncegate-bench", "--"]).args(&args.rest))

@@ -23,7 +23,7 @@ use super::{start, timed};
 use crate::Outcome;
 use crate::cost::Turn;
 
-type Error = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// An engine, and a layer over it.
 pub(crate) struct Bench<S: Store> {
@@ -36,7 +36,7 @@ pub(crate) struct Bench<S: Store> {
 /// Keys are never used twice, also across turns and files.
 static KEYS: AtomicU64 = AtomicU64::new(0);
 
-fn next_key() -> String {
+pub(crate) fn next_key() -> String {
     // Spread like UUIDs.
     let n = KEYS.fetch_add(1, Ordering::Relaxed);
     let (high, low) = (n.wrapping_mul(0x9E37_79B9_7F4A_7C15), n.wrapping_mul(0xD1B5_4A32_D192_ED03));
@@ -197,7 +197,8 @@ impl<S: Store> Bench<S> {
     }
 }
 
-async fn once<S: Store>(engine: &Engine<S>, route: &Route, key: &str) -> Result<(), Error> {
+/// Arrives with a fresh key and settles it.
+pub(crate) async fn once<S: Store>(engine: &Engine<S>, route: &Route, key: &str) -> Result<(), Error> {
     let arrival = route.arrival(Scope::tenant("tenant")?, Key::from_text(key)?, fingerprint(), None)?;
     let Arrived::Execute(mut held) = engine.arrive(route, arrival).await? else {
         return Err("a fresh key was not granted".into());

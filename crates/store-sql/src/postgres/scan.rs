@@ -24,6 +24,8 @@ use super::statements::{NOTES_AT_ONCE, Statements};
 pub(super) const SCAN_TIME: Duration = Duration::from_secs(5);
 /// When to look again at rows under a note that an index finds: they may come back, see `statements::tidy`.
 const LOOK_AGAIN: Duration = Duration::from_hours(1);
+/// Notes of the first page of answers: a reaper that is behind finds a batch under a few, and every row under a page is read twice.
+const ANSWER_NOTES: i64 = 8;
 /// A scan stops early once the answers it has read are this large.
 const SCAN_BYTES_MAX: i64 = 8 << 20;
 
@@ -58,8 +60,10 @@ pub(super) async fn due_within(
     }
     let now = now.as_micros();
     let limit_rows = i64::try_from(limit).unwrap_or(i64::MAX);
-    let notes = |kind| Notes { session, statements, kind: state_column(kind) };
-    let (leases, answers) = (notes(StateKind::InProgress), notes(StateKind::Completed));
+    let notes = |kind, first_page| Notes { session, statements, kind: state_column(kind), first_page };
+    // Under a note of leases there is hardly anything to be found; under one of answers that have expired, nearly everything.
+    let leases = notes(StateKind::InProgress, NOTES_AT_ONCE);
+    let answers = notes(StateKind::Completed, ANSWER_NOTES);
     let lapsed = |resumable| Wanted { state: leases.kind, resumable: Some(resumable), now, limit };
     let mut found = Vec::new();
     match what {
@@ -130,7 +134,8 @@ async fn noted(
     let started = Instant::now();
     let mut from = (i64::MIN, i64::MIN);
     let mut look_again_at = None;
-    while let Some(page) = notes.page(wanted.now, from).await? {
+    let mut at_once = notes.first_page;
+    while let Some(page) = notes.page(wanted.now, from, at_once).await? {
         // The same for all pages: else a scan by a clock that is ahead would come to what it has put off again and again.
         let look_again_at = *look_again_at
             .get_or_insert_with(|| page.read_at.min(wanted.now).saturating_add(micros(LOOK_AGAIN)));
@@ -144,6 +149,7 @@ async fn noted(
             break;
         }
         from = page.to;
+        at_once = NOTES_AT_ONCE.min(2 * at_once);
     }
     Ok(())
 }
@@ -161,6 +167,8 @@ struct Notes<'s> {
     session: &'s Session,
     statements: &'s Statements,
     kind: i16,
+    /// The first page has so many, each further one twice as many as the one before.
+    first_page: i64,
 }
 
 /// Where a note is: when it is due, and its number.
@@ -177,14 +185,15 @@ struct Page {
 
 impl Notes<'_> {
     /// The next notes that are due; none of them is locked.
-    async fn page(&self, now: i64, from: Place) -> Result<Option<Page>, Failure> {
-        let rows = self.session.query(&self.statements.page, &[&self.kind, &now, &from.0, &from.1]).await?;
+    async fn page(&self, now: i64, from: Place, at_once: i64) -> Result<Option<Page>, Failure> {
+        let bound: [&(dyn ToSql + Sync); 5] = [&self.kind, &now, &from.0, &from.1, &at_once];
+        let rows = self.session.query(&self.statements.page, &bound).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         let count: i64 = row.try_get(0)?;
         if count == 0 {
             return Ok(None);
         }
-        let is_last = count < NOTES_AT_ONCE;
+        let is_last = count < at_once;
         // The last page has room for those of its notes that are put off, and still due.
         let to = if is_last { (now, i64::MAX) } else { (row.try_get(1)?, row.try_get(2)?) };
         Ok(Some(Page { from, to, is_last, read_at: row.try_get(3)? }))

@@ -94,7 +94,7 @@ pub(super) const SETUP_PAGES: &str = "SET jit = off; SET statement_timeout = '60
 /// The most writes in one batch: the order of arrival has room for no more.
 pub(super) const BATCH_MAX: usize = 1 << 16;
 
-/// So many notes are looked at in one short transaction.
+/// At most so many notes are looked at in one short transaction.
 pub(super) const NOTES_AT_ONCE: i64 = 128;
 
 /// What an insert binds, in order, after the place.
@@ -236,7 +236,7 @@ impl Statements {
                     "SELECT count(*), max(due_at), (array_agg(no ORDER BY due_at DESC, no DESC))[1], {now} \
                      FROM (SELECT due_at, no FROM {note} WHERE kind = $1::smallint AND due_at <= $2::bigint \
                      AND (due_at, no) > ($3::bigint, $4::bigint) \
-                     ORDER BY due_at, no LIMIT {NOTES_AT_ONCE}) n"
+                     ORDER BY due_at, no LIMIT $5::bigint) n"
                 ),
             ),
             tidy: query(7, tidy(&record, &note)),

@@ -126,7 +126,7 @@ fn hex_id(n: u64) -> String {
 /// A batch's parameters as SQL writes them: `BATCH` rows from the `first` on; or a page of notes.
 fn bound(what: &str, query: &Query, first: u64) -> String {
     match what {
-        "page" => return "1, 4100000000000000, 0, 0".to_owned(),
+        "page" => return "1, 4100000000000000, 0, 0, 128".to_owned(),
         "tidy" => return format!("{PAGE}, 1"),
         "claim" => return format!("'\\x00', '{{1,3}}', 1000000, {BATCH}"),
         "job" | "jobs_of" | "unpark" => return format!("'\\x{:016x}'", 7),

@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use super::*;
 
 mod outbox;
+mod passes;
 
 struct Place(TempDir);
 

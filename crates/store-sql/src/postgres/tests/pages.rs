@@ -23,11 +23,16 @@ impl Place {
     /// So many batches of [`ROWS_A_NOTE`] rows in one state, each of them due a microsecond after the one before, the first at
     /// [`LONG_AGO`]. What else is in the rows cannot be read.
     async fn backlog(&self, batches: u64, state: StateKind, note_kind: i16) {
+        self.batches(batches, state, LONG_AGO, note_kind).await;
+    }
+
+    /// The same with rows that are due from another moment on. The notes are as the batches have left them.
+    async fn batches(&self, batches: u64, state: StateKind, from: Timestamp, note_kind: i16) {
         let (state, long_ago) = (super::super::row::state_column(state), LONG_AGO.as_micros());
-        let first = "(1000 + b) * 65536";
+        let (first, from) = ("(1000 + b) * 65536", from.as_micros());
         self.run(&format!(
-            "INSERT INTO {{}}.record SELECT {first} + n, int8send(b) || int8send(n), 1, {state}, {long_ago} + b, NULL, \
-             {long_ago} + b, 1, false, 's', b || '-' || n, 'o', '' \
+            "INSERT INTO {{}}.record SELECT {first} + n, int8send(b) || int8send(n), 1, {state}, {from} + b, NULL, \
+             {from} + b, 1, false, 's', b || '-' || n, 'o', '' \
              FROM generate_series(0, {batches} - 1) b, generate_series(0, {ROWS_A_NOTE} - 1) n; \
              INSERT INTO {{}}.note (kind, due_at, first, last) SELECT {note_kind}, {long_ago} + b, {first}, {first} + 65535 \
              FROM generate_series(0, {batches} - 1) b"
@@ -102,15 +107,41 @@ async fn a_scan_puts_answers_out_of_the_way_of_leases() {
     place.gone().await;
 }
 
+/// Found by counting: for every batch it read a page of 128 notes, twice the 12,800 rows under them, to remove 128.
 #[tokio::test]
-async fn the_reaper_reads_a_page_of_a_backlog() {
+async fn the_reaper_reads_little_more_than_what_it_removes() {
     let place = Place::start().await;
     place.backlog(400, StateKind::Completed, 2).await;
-    let (scan, [rows, notes, _]) = place.counted(Due::Expired, PRESENT, 10).await;
-    assert_eq!((scan.records.len(), scan.unreadable), (0, 10));
-    let most = 2 * 128 * ROWS_A_NOTE + 10;
-    assert!(rows <= most && notes <= 4 * 128, "{rows} rows and {notes} notes were read");
+    let (scan, [rows, notes, _]) = place.counted(Due::Expired, PRESENT, 128).await;
+    assert_eq!(scan.unreadable, 128);
+    assert!(rows <= 2 * 8 * ROWS_A_NOTE + 128 && notes <= 4 * 8, "{rows} rows and {notes} notes were read");
     place.gone().await;
+}
+
+/// 1,000 answers that are kept, and 100,000: once their notes are put off, the sweeper reads the same rows, and so does the reaper.
+#[tokio::test]
+async fn a_scan_reads_the_same_rows_whatever_number_of_answers_is_kept() {
+    let mut read = Vec::new();
+    for batches in [10, 1_000] {
+        let place = Place::start().await;
+        let store = place.store().await;
+        place.batches(batches, StateKind::Completed, FAR_AHEAD, 1).await;
+        // Each new row is read once more when its lease could have lapsed.
+        let (_, [rows, ..]) = place.counted(Due::Lapsed, PRESENT, 128).await;
+        assert_eq!(rows, ROWS_A_NOTE * i64::try_from(batches).unwrap());
+        for n in 0..20 {
+            apply(&store, insert(&reserved(&format!("lapsed-{n}"), n, LONG_AGO))).await;
+            let ended =
+                moved_to(&reserved(&format!("ended-{n}"), n, LONG_AGO), StateKind::Completed, LONG_AGO);
+            apply(&store, insert(&ended)).await;
+        }
+        let [lapsed, expired] = [Due::Lapsed, Due::Expired].map(|what| place.counted(what, PRESENT, 128));
+        let [(lapsed, by_sweeper), (expired, by_reaper)] = [lapsed.await, expired.await];
+        assert_eq!([lapsed.records.len(), expired.records.len()], [20, 20]);
+        read.push([by_sweeper, by_reaper]);
+        place.gone().await;
+    }
+    assert_eq!(read[0], read[1], "rows and notes that were read, and notes that were changed");
 }
 
 /// Out of time after each page: what has been tidied is not looked at again, so that the third scan comes to the lease.

@@ -1,0 +1,110 @@
+//! What a worker's scan costs, counted: the steps of SQLite's machine, of the very statements that the scan has run.
+//!
+//! A row that is read is a few dozen steps, wherever it lies in the tree; so the same number of steps is the same number of rows.
+
+use oncegate_conformance::samples::{FAR_AHEAD, LONG_AGO, moved_to, reserved};
+use oncegate_core::record::StateKind;
+use oncegate_core::time::Timestamp;
+use oncegate_store::{Due, Store};
+use rusqlite::{Connection, StatementStatus};
+
+use super::super::row::COLUMNS;
+use super::super::statements::{self, DUE, LAPSED, OVERDUE};
+use super::{Place, block_on, insert};
+
+/// Between [`LONG_AGO`] and [`FAR_AHEAD`].
+const PRESENT: Timestamp = Timestamp::from_micros(2_500_000_000_000_000);
+const LAPSED_LEASES: u64 = 100;
+const EXPIRED: u64 = 100;
+
+/// What a scan has taken.
+#[derive(Debug, PartialEq, Eq)]
+struct Cost {
+    found: usize,
+    steps: i32,
+    /// Steps through a table as a whole, and rows that were sorted.
+    scanned_and_sorted: [i32; 2],
+}
+
+impl Place {
+    /// A file with lapsed leases, rows past retention, and so many answers that are kept.
+    fn with_kept(count: u32) -> Self {
+        let place = Self::new();
+        let store = place.open();
+        let lapsed = (0..LAPSED_LEASES).map(|n| reserved(&format!("lapsed-{n}"), n, LONG_AGO));
+        let ended = |n: u64| {
+            let states = [StateKind::Completed, StateKind::FailedRetryable, StateKind::Expired];
+            let state = states[usize::try_from(n % 3).unwrap()];
+            moved_to(&reserved(&format!("ended-{n}"), n, LONG_AGO), state, LONG_AGO)
+        };
+        let kept = moved_to(&reserved("kept", 1, LONG_AGO), StateKind::Completed, FAR_AHEAD);
+        let rows = lapsed.chain((0..EXPIRED).map(ended)).chain([kept]);
+        block_on(store.apply(&rows.map(|row| insert(&row)).collect::<Vec<_>>())).unwrap();
+        place.multiply("kept", count);
+        place
+    }
+
+    /// Makes so many rows out of the one of this key, answers included, each due a microsecond after the one before.
+    fn multiply(&self, key: &str, count: u32) {
+        let columns = COLUMNS.join(", ");
+        let values = COLUMNS.map(|column| match column {
+            "id" => "randomblob(16)".to_owned(),
+            "key" => "key || '-' || n".to_owned(),
+            "due_at" | "expires_at" => format!("{column} + n"),
+            column => column.to_owned(),
+        });
+        let values = values.join(", ");
+        let numbers =
+            "WITH RECURSIVE number (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number WHERE n < ?1)";
+        let mut connection = Connection::open(self.file()).unwrap();
+        let tx = connection.transaction().unwrap();
+        let before: i64 = tx.query_row("SELECT max(seq) FROM record", [], |row| row.get(0)).unwrap();
+        let rows = format!("SELECT {values} FROM record, number WHERE key = '{key}'");
+        tx.execute(&format!("{numbers} INSERT INTO record ({columns}) {rows}"), [count - 1]).unwrap();
+        let answers = "INSERT INTO answer (seq, bytes) SELECT seq, (SELECT bytes FROM answer WHERE seq = \
+                       (SELECT seq FROM record WHERE key = ?2)) FROM record WHERE seq > ?1";
+        tx.execute(answers, rusqlite::params![before, key]).unwrap();
+        tx.commit().unwrap();
+    }
+
+    /// One scan on a connection of its own, whose statements have run nothing else.
+    fn cost(&self, what: Due, limit: usize) -> Cost {
+        let connection = Connection::open(self.file()).unwrap();
+        let found = statements::due(&connection, what, PRESENT, limit).unwrap().records.len();
+        let taken = |of: StatementStatus| {
+            let of = |sql: &str| connection.prepare_cached(sql).unwrap().get_status(of);
+            [&DUE, &LAPSED, &OVERDUE].into_iter().map(|sql| of(sql)).sum::<i32>()
+        };
+        let scanned_and_sorted = [StatementStatus::FullscanStep, StatementStatus::Sort].map(taken);
+        Cost { found, steps: taken(StatementStatus::VmStep), scanned_and_sorted }
+    }
+}
+
+/// 1,000 answers that are kept, and 100,000: the sweeper reads the same rows, and so does the reaper.
+#[test]
+fn a_scan_takes_the_same_steps_whatever_number_of_answers_is_kept() {
+    let (few, many) = (Place::with_kept(1_000), Place::with_kept(100_000));
+    for what in [Due::Lapsed, Due::Expired, Due::Resumable, Due::Pending, Due::Doubted] {
+        let cost = few.cost(what, 128);
+        let found = if [Due::Lapsed, Due::Expired].contains(&what) { 100 } else { 0 };
+        assert_eq!(cost.found, found, "{what:?}");
+        assert_eq!(cost, many.cost(what, 128), "{what:?} looks at answers that are kept");
+        assert_eq!(cost.scanned_and_sorted[0], 0, "{what:?} reads a table as a whole");
+        assert!(cost.steps < 12_000, "{what:?} took {} steps", cost.steps);
+    }
+}
+
+/// A reaper that is behind takes a batch of what has piled up, and looks at no more of it.
+#[test]
+fn a_scan_of_a_backlog_takes_the_same_steps_whatever_has_piled_up() {
+    let backlog = |count: u32| {
+        let place = Place::with_kept(1_000);
+        let first = moved_to(&reserved("old", 1, LONG_AGO), StateKind::Completed, LONG_AGO);
+        block_on(place.open().apply(&[insert(&first)])).unwrap();
+        place.multiply("old", count);
+        place.cost(Due::Expired, 128)
+    };
+    let few = backlog(1_000);
+    assert_eq!((few.found, few.scanned_and_sorted[0]), (128, 0));
+    assert_eq!(few, backlog(100_000));
+}
