@@ -322,9 +322,9 @@ async fn neither_a_dead_letter_nor_the_oldest_doubt_is_hidden_by_a_thousand_othe
         done(held(&engine, &route, &format!("k-{n}")).await, doubt()).await;
     }
     engine.work(Worker::Watcher, &options, &NoProbe).await.unwrap();
-    let shown =
-        [names::UNKNOWN_OPEN, names::DEAD_LETTERS, names::UNKNOWN_OLDEST].map(|name| counts.shows(name));
-    assert_eq!(shown, [1_102.0, 1.0, 3_600.0]);
+    let shown = [names::UNKNOWN_OPEN, names::DEAD_LETTERS, names::UNKNOWN_OLDEST]
+        .map(|name| counts.shows(name).to_string());
+    assert_eq!(shown, ["1102", "1", "3600"]);
 }
 
 /// Questions are counted by what was found; passes and their failures by worker.

@@ -95,7 +95,7 @@ async fn of_one_line_nobody_promises_before_an_earlier_promise_has_ended() {
     first.run("COMMIT").await;
     enqueue_in(&mut second, statements, &[job(4, Some("one"))]).await.unwrap();
     second.run("COMMIT").await;
-    let claim = Claim { token: token(9), effects: &["charge"], span: Duration::from_secs(60), limit: 10 };
+    let claim = Claim { token: token(9), effects: &["charge"], span: Duration::from_mins(1), limit: 10 };
     let claimed = store.claim(&claim).await.unwrap();
     assert_eq!(claimed.iter().filter(|one| one.line.as_deref() == Some("one")).count(), 1);
     let done = Report { id: job(1, None).id, became: Became::Done(Receipt::default()) };
