@@ -102,6 +102,11 @@ impl<T: Transaction> Slot<T> {
         Self(Arc::new(Mutex::new(held.lend())))
     }
 
+    /// When nobody has it any more.
+    pub(super) async fn given_back(&self) -> Option<T> {
+        self.0.lock().await.take()
+    }
+
     /// `None`: somebody still has it.
     pub(super) fn take_back(&self) -> Option<T> {
         self.0.try_lock().ok()?.take()
