@@ -1,5 +1,7 @@
-//! What the product costs (`store`, `engine`, `gateway`, `postgres`), and measurements that settled a decision, kept so that they can be run again.
+//! What the product costs (`store`, `engine`, `gateway`, `postgres`, `atomic`), and measurements that settled a decision, kept so that they can be run again.
 
+#[cfg(feature = "atomic")]
+mod atomic;
 mod bare;
 mod checkpoint;
 mod compare;
@@ -33,6 +35,8 @@ fn main() -> Outcome {
         "store" => store::run(&options),
         "engine" => engine::run(&options),
         "gateway" => gateway::run(&options),
+        #[cfg(feature = "atomic")]
+        "atomic" => atomic::run(&options),
         "postgres" => postgres::run(&options),
         "postgres-layouts" => postgres::layouts::run(&options),
         "layouts" => compare::run(&options, layouts::LAYOUTS, Growth::Measured),

@@ -10,9 +10,14 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    // Those that are named after a server start one of their own; all others need nothing but Rust.
-    if args.rest.first().is_some_and(|first| first.starts_with("postgres")) {
+    let first = args.rest.first().map_or("", String::as_str);
+    // These start a server of their own; all others need nothing but Rust.
+    if first.starts_with("postgres") || first == "atomic" {
         programs::provide_for_measurements()?;
     }
-    must(cargo().args(["run", "--release", "--quiet", "--package", "oncegate-bench", "--"]).args(&args.rest))
+    // A web framework and a database library, which no other needs.
+    let features: &[&str] = if first == "atomic" { &["--features", "atomic"] } else { &[] };
+    let mut run = cargo();
+    run.args(["run", "--release", "--quiet", "--package", "oncegate-bench"]).args(features);
+    must(run.arg("--").args(&args.rest))
 }
