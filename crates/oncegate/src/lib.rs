@@ -45,6 +45,17 @@ pub use oncegate_engine::{
     Arrived, Engine, Held, JobError, LeaseEnded, NodeClock, Once, OnceError, Options, Route, Runner,
     SendPermit, Settled, Settlement, StartError, Stats, StillSettling, Unavailable, names,
 };
-pub use oncegate_store::{Store, StoreError};
+pub use oncegate_store::{Store, StoreError, join};
+#[cfg(feature = "sqlx-postgres")]
+pub use oncegate_store_sql::sqlx::PgTransactions;
+#[cfg(feature = "sqlx-sqlite")]
+pub use oncegate_store_sql::sqlx::SqliteTransactions;
+#[cfg(feature = "postgres")]
+pub use oncegate_store_sql::{PostgresOptions, PostgresStore};
+#[cfg(feature = "sqlite")]
+pub use oncegate_store_sql::{SqliteOptions, SqliteStore};
 #[cfg(feature = "tower")]
-pub use oncegate_tower::{Attempt, Failed, Idempotency, Named, OriginalAddress, RouteError, Routes, scope};
+pub use oncegate_tower::{
+    Atomic, AtomicIdempotency, Attempt, Failed, Idempotency, Named, NotAtomic, OriginalAddress, RouteError,
+    Routes, scope,
+};
