@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use oncegate_core::decide::{Arrival, Event, decide};
 use oncegate_core::fingerprint::{self, Content, Mode};
 use oncegate_core::key::Key;
 use oncegate_core::policy::{Policy, Profile};
@@ -9,8 +10,9 @@ use oncegate_core::record::Reason;
 use oncegate_core::record::{CrashPolicy, StateKind};
 use oncegate_core::response::{Answer, Response};
 use oncegate_core::scope::{Operation, Scope};
+use oncegate_core::time::Now;
 use oncegate_engine::{Arrived, Engine, Held, Options, Route, Settlement};
-use oncegate_store::Store;
+use oncegate_store::{Outcome, Store, Write};
 
 use crate::client::Call;
 use crate::node::simple;
@@ -22,18 +24,32 @@ fn call() -> Call {
     Call::post("/charges").key("k")
 }
 
-/// A reserve of this very request, by another way.
-async fn reserved<S: Store>(store: S, policy: Policy) -> Held<S> {
-    let engine = Engine::start(store, Options::default()).await.unwrap();
+/// This very request, by another way.
+fn arrival(policy: Policy) -> (Route, Arrival) {
     let route = Route::new("test", policy, Operation::new("POST *").unwrap());
     let content = Content { method: "POST", path: "/charges", query: None, content_type: None, body: b"" };
     let fingerprint = fingerprint::of(&Mode::Json, &content).unwrap();
     let (scope, key) = (Scope::tenant("acme").unwrap(), Key::from_text("k").unwrap());
     let arrival = route.arrival(scope, key, fingerprint, None).unwrap();
+    (route, arrival)
+}
+
+/// A reserve of it.
+async fn reserved<S: Store>(store: S, policy: Policy) -> Held<S> {
+    let engine = Engine::start(store, Options::default()).await.unwrap();
+    let (route, arrival) = arrival(policy);
     match engine.arrive(&route, arrival).await.unwrap() {
         Arrived::Execute(held) => *held,
         other => unreachable!("{other:?}"),
     }
+}
+
+/// A reserve of long ago, whose holder has never come back.
+async fn lapsed(store: impl Store, policy: Policy) {
+    let long_ago = store.clock().await.unwrap().minus(Duration::from_hours(1));
+    let step = decide(None, &Event::Arrive(arrival(policy).1), Now::exact(long_ago));
+    let write = Write::of_step(None, &step).unwrap();
+    assert_eq!(store.apply(&[write]).await.unwrap(), [Outcome::Applied]);
 }
 
 fn reason() -> Reason {
@@ -75,10 +91,9 @@ on_both! {
     /// And it is written down that it has lapsed, with an entry in the record's story.
     async fn what_has_lapsed_is_unknown<B: Base>() {
         let base = B::start().await;
-        let short = policy(Profile::Ietf, |policy| policy.lease = Duration::from_millis(200));
-        std::mem::forget(reserved(base.store().await, short).await);
+        lapsed(base.store().await, Profile::Ietf.policy()).await;
         let node = simple(&base, Profile::Ietf).await;
-        call().send_until_settled(node.addr).await.expect_problem(409, "outcome_unknown");
+        call().send(node.addr).await.expect_problem(409, "outcome_unknown");
         let record = node.record("k").await.unwrap();
         assert_eq!((record.state.kind(), node.runs()), (StateKind::Unknown, 0));
         assert_eq!(node.engine.store().story(record.id, 10).await.unwrap().len(), 1);
@@ -86,13 +101,10 @@ on_both! {
 
     async fn what_has_lapsed_runs_again_where_that_was_declared<B: Base>() {
         let base = B::start().await;
-        let short = policy(Profile::Ietf, |policy| {
-            policy.lease = Duration::from_millis(200);
-            policy.crash = CrashPolicy::Restart;
-        });
-        std::mem::forget(reserved(base.store().await, short.clone()).await);
-        let node = simple(&base, short).await;
-        call().send_until_settled(node.addr).await.expect_first(200, "run 1");
+        let restarting = policy(Profile::Ietf, |policy| policy.crash = CrashPolicy::Restart);
+        lapsed(base.store().await, restarting.clone()).await;
+        let node = simple(&base, restarting).await;
+        call().send(node.addr).await.expect_first(200, "run 1");
         assert_eq!(base.charges().await, ["k"]);
     }
 
