@@ -5,7 +5,7 @@
 //! what one would write without Oncegate.
 
 mod bare;
-mod load;
+pub(crate) mod load;
 mod upstream;
 
 use std::net::SocketAddr;

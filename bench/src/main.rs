@@ -1,5 +1,7 @@
-//! What the product costs (`store`, `engine`, `gateway`, `postgres`, `sweeper`, `reaper`), and measurements that settled a decision, kept so that they can be run again.
+//! What the product costs (`store`, `engine`, `gateway`, `postgres`, `atomic`, `sweeper`, `reaper`), and measurements that settled a decision, kept so that they can be run again.
 
+#[cfg(feature = "atomic")]
+mod atomic;
 mod bare;
 mod checkpoint;
 mod compare;
@@ -34,6 +36,8 @@ fn main() -> Outcome {
         "store" => store::run(&options),
         "engine" => engine::run(&options),
         "gateway" => gateway::run(&options),
+        #[cfg(feature = "atomic")]
+        "atomic" => atomic::run(&options),
         "postgres" => postgres::run(&options),
         "sweeper" => workers::sweeper::run(&options),
         "reaper" => workers::reaper::run(&options),

@@ -10,11 +10,14 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    // These start servers of their own; all others need nothing but Rust.
-    let needs_servers =
-        |name: &String| name.starts_with("postgres") || ["sweeper", "reaper"].contains(&name.as_str());
-    if args.rest.first().is_some_and(needs_servers) {
+    let first = args.rest.first().map_or("", String::as_str);
+    // These start a server of their own; all others need nothing but Rust.
+    if first.starts_with("postgres") || ["atomic", "sweeper", "reaper"].contains(&first) {
         programs::provide_for_measurements()?;
     }
-    must(cargo().args(["run", "--release", "--quiet", "--package", "oncegate-bench", "--"]).args(&args.rest))
+    // A web framework and a database library, which no other needs.
+    let features: &[&str] = if first == "atomic" { &["--features", "atomic"] } else { &[] };
+    let mut run = cargo();
+    run.args(["run", "--release", "--quiet", "--package", "oncegate-bench"]).args(features);
+    must(run.arg("--").args(&args.rest))
 }

@@ -191,7 +191,7 @@ pub(crate) enum Look {
 
 /// A request, as it is asked about.
 pub(crate) struct Asked {
-    event: Event,
+    pub(crate) event: Event,
     pub(crate) id: RecordId,
 }
 
@@ -206,19 +206,6 @@ impl Asked {
             arrival.token = new_token()?;
         }
         Ok(event)
-    }
-}
-
-impl Asked {
-    /// Counts, and hands out what was decided without a row to look at.
-    pub(crate) fn decided_without_row<S: Store>(
-        &self,
-        engine: &Engine<S>,
-        route: &Route,
-        look: Look,
-        step: Step,
-    ) -> Arrived<S> {
-        Reserve::new(engine, route, &self.event, self.id, look).decided(step, None)
     }
 }
 

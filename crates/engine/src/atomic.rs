@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use oncegate_core::audit::Entry;
 use oncegate_core::decide::{Arrival, Decision, Event, Lease, Next, Step, decide};
 use oncegate_core::identity::{RecordId, Version};
-use oncegate_core::policy::{Policy, WhileInProgress};
+use oncegate_core::policy::{AfterDoubt, Policy, WhileInProgress};
 use oncegate_core::record::{Holder, Record};
 use oncegate_core::response::Answer;
 use oncegate_core::time::Timestamp;
@@ -64,16 +64,17 @@ pub struct InTransaction<S: Enqueue, T: Transactions> {
     /// Let go of in this order: the file's writer, then the key.
     turn: Option<Turn>,
     _key: KeyInHand<S>,
+    /// The arrival, for when another turns out to have been first.
+    event: Event,
 }
 
 /// How a transaction ended.
-#[derive(Debug)]
 #[must_use]
-pub enum EndedIn {
+pub enum EndedIn<S: Enqueue> {
     /// Committed; this is the row now.
     Committed(Arc<Record>),
-    /// Rolled back, because another had settled the key: answer from this row (`None`: it is gone again).
-    Overtaken(Option<Arc<Record>>),
+    /// Rolled back, because another had the key: answer as if this had come after it.
+    Overtaken(Arrived<S>),
     /// Rolled back: nothing was executed.
     RolledBack(StoreError),
     /// The commit was not acknowledged, and nobody could be asked in time. A retry finds out.
@@ -91,6 +92,8 @@ impl<S: Enqueue> Engine<S> {
         transactions: &Arc<T>,
     ) -> Result<ArrivedIn<S, T>, Unavailable> {
         let (started, policy) = (Instant::now(), route.policy());
+        let waits_for_holder = policy.in_progress == WhileInProgress::Wait;
+        let waits_for_verdict = policy.after_doubt == AfterDoubt::WaitThenReject;
         let asked = Asked::new(arrival);
         let mut look = Look::First;
         loop {
@@ -100,17 +103,16 @@ impl<S: Enqueue> Engine<S> {
             let arrived = self.look_in(route, &asked, look, transactions).await?;
             look = Look::Again;
             let left = policy.wait_limit.saturating_sub(started.elapsed());
-            match arrived {
-                ArrivedIn::Told(Arrived::Busy { .. })
-                    if policy.in_progress == WhileInProgress::Wait && !left.is_zero() =>
-                {
-                    let _ = tokio::time::timeout(left.min(self.0.options.wait_poll), woken).await;
-                }
-                arrived => {
-                    route.meters().arrive_s.record(started.elapsed());
-                    return Ok(arrived);
-                }
+            let waits = match &arrived {
+                ArrivedIn::Told(Arrived::Busy { .. }) => waits_for_holder,
+                ArrivedIn::Told(Arrived::Unsettled { .. }) => waits_for_verdict,
+                _ => false,
+            };
+            if !waits || left.is_zero() {
+                route.meters().arrive_s.record(started.elapsed());
+                return Ok(arrived);
             }
+            let _ = tokio::time::timeout(left.min(self.0.options.wait_poll), woken).await;
         }
     }
 
@@ -129,16 +131,24 @@ impl<S: Enqueue> Engine<S> {
         }
         // A twin on this node is told at once, and takes no connection.
         let Some(key) = self.take_in_hand(asked.id) else {
-            return Ok(ArrivedIn::Told(self.twin(route, asked, look)));
+            return self.behind_twin(route, asked, look).await.map(ArrivedIn::Told);
         };
         let event = asked.under_a_new_token()?;
-        let turn = self.0.store.turn().await;
-        let mut transaction = transactions.begin().await.map_err(Unavailable::store)?;
+        let timeout = self.0.options.store_timeout;
+        let turn = tokio::time::timeout(timeout, self.0.store.turn()).await;
+        let turn = turn.map_err(|_| Unavailable::Overloaded)?;
         let epoch = self.0.cache.epoch(asked.id, self.now());
-        let taken = self.0.store.take(&mut transaction, asked.id).await.map_err(Unavailable::store)?;
+        let taking = async {
+            let mut transaction = transactions.begin().await?;
+            let taken = self.0.store.take(&mut transaction, asked.id).await?;
+            Ok::<_, StoreError>((transaction, taken))
+        };
+        let taken = tokio::time::timeout(timeout, taking).await;
+        let taken = taken.map_err(|_| Unavailable::store("the database did not answer in time"))?;
+        let (transaction, taken) = taken.map_err(Unavailable::store)?;
         let Taken::Mine(before) = taken else {
             transaction.roll_back().await;
-            return Ok(ArrivedIn::Told(self.twin(route, asked, look)));
+            return self.behind_twin(route, asked, look).await.map(ArrivedIn::Told);
         };
         let now = self.now();
         let step = decide(before.as_deref(), &event, now);
@@ -162,6 +172,7 @@ impl<S: Enqueue> Engine<S> {
                 started: Instant::now(),
                 turn: Some(turn),
                 _key: key,
+                event,
             })));
         }
         let before = before.map(|row| Arc::new(*row));
@@ -192,10 +203,26 @@ impl<S: Enqueue> Engine<S> {
         }
     }
 
-    fn twin(&self, route: &Route, asked: &Asked, look: Look) -> Arrived<S> {
-        let until = self.now().at.plus(route.policy().lease);
-        let step = Step { next: Next::Keep, decision: Decision::Busy { until }, notices: Vec::new() };
-        asked.decided_without_row(self, route, look, step)
+    /// Another has the key. If only to read it, because all is over: then this is told what the row says, too.
+    async fn behind_twin(&self, route: &Route, asked: &Asked, look: Look) -> Result<Arrived<S>, Unavailable> {
+        let row = self.read(asked.id).await.map_err(Unavailable::store)?.map(Arc::new);
+        Ok(self.told_behind(route, &asked.event, look, row.as_ref(), asked.id))
+    }
+
+    /// What an arrival is told that may not run, whatever the row says: if it would let it run, another is about to.
+    fn told_behind(
+        &self,
+        route: &Route,
+        event: &Event,
+        look: Look,
+        row: Option<&Arc<Record>>,
+        id: RecordId,
+    ) -> Arrived<S> {
+        let now = self.now();
+        let step = decide(row.map(|row| &**row), event, now);
+        let is_told = step.next == Next::Keep && !matches!(step.decision, Decision::Execute(_));
+        let step = if is_told { step } else { busy(now.at.plus(route.policy().lease)) };
+        Reserve::new(self, route, event, id, look).decided(step, row)
     }
 
     fn take_in_hand(&self, id: RecordId) -> Option<KeyInHand<S>> {
@@ -276,20 +303,20 @@ impl<S: Enqueue, T: Transactions> InTransaction<S, T> {
         }
     }
 
-    /// Stores the answer and commits, within `patience` if the commit is in doubt.
-    pub async fn complete(self, answer: Arc<Answer>, patience: Duration) -> EndedIn {
+    /// Stores the answer and commits. Whoever waits is told within `patience`, if only that nothing is known.
+    pub async fn complete(self, answer: Arc<Answer>, patience: Duration) -> EndedIn<S> {
         let event = Event::Complete { holder: self.lease.holder, answer };
         self.end(&event, patience).await
     }
 
     /// Commits with the key still open: a job that was promised in this transaction carries the lease on, and its answer will be the
     /// answer.
-    pub async fn entrust(self, patience: Duration) -> EndedIn {
+    pub async fn entrust(self, patience: Duration) -> EndedIn<S> {
         let event = Event::Entrust { holder: self.lease.holder };
         self.end(&event, patience).await
     }
 
-    async fn end(mut self, event: &Event, patience: Duration) -> EndedIn {
+    async fn end(mut self, event: &Event, patience: Duration) -> EndedIn<S> {
         self.route.meters().execute_s.record(self.started.elapsed());
         let started = Instant::now();
         let Some(transaction) = self.transaction.take() else {
@@ -320,23 +347,32 @@ impl<S: Enqueue, T: Transactions> InTransaction<S, T> {
         write: Write,
         row: &Arc<Record>,
         patience: Duration,
-    ) -> EndedIn {
-        match self.write(&mut transaction, &write).await {
-            Ok(Joined::Written) => {}
-            Ok(Joined::Refused) => {
+    ) -> EndedIn<S> {
+        match tokio::time::timeout(patience, self.write(&mut transaction, &write)).await {
+            Ok(Ok(Joined::Written)) => {}
+            Ok(Ok(Joined::Refused)) => {
                 transaction.roll_back().await;
                 return match self.engine.read(row.id).await {
-                    Ok(current) => EndedIn::Overtaken(current.map(Arc::new)),
+                    Ok(current) => EndedIn::Overtaken(self.behind(current.map(Arc::new).as_ref())),
                     Err(_) => EndedIn::InDoubt,
                 };
             }
-            Err(error) => {
+            Ok(Err(error)) => {
                 transaction.roll_back().await;
                 return EndedIn::RolledBack(error);
             }
+            // Dropped, and so rolled back: nobody has said COMMIT yet.
+            Err(_) => return EndedIn::RolledBack(too_slow()),
         }
-        match transaction.commit().await {
-            Ok(()) => EndedIn::Committed(Arc::clone(row)),
+        let Ok(committed) = tokio::time::timeout(patience, transaction.commit()).await else {
+            return EndedIn::InDoubt;
+        };
+        match committed {
+            Ok(()) => {
+                // The next writer need not wait for what is done with the answer.
+                drop(self.turn.take());
+                EndedIn::Committed(Arc::clone(row))
+            }
             Err(error) if error.effect() == Effect::None => EndedIn::RolledBack(error),
             Err(error) => {
                 tracing::warn!(%error, record = %row.id, "a commit was not acknowledged; looking for it");
@@ -348,8 +384,13 @@ impl<S: Enqueue, T: Transactions> InTransaction<S, T> {
                     holder: self.lease.holder,
                     before: self.before.as_ref().map(|row| row.version),
                 };
-                let found = tokio::time::timeout(patience, search.find(row.id, error)).await;
-                found.unwrap_or(EndedIn::InDoubt)
+                let found = tokio::time::timeout(patience, search.find(row.id)).await;
+                match found {
+                    Ok(Found::Committed(row)) => EndedIn::Committed(row),
+                    Ok(Found::Another(row)) => EndedIn::Overtaken(self.behind(Some(&row))),
+                    Ok(Found::Nothing) => EndedIn::RolledBack(error),
+                    Err(_) => EndedIn::InDoubt,
+                }
             }
         }
     }
@@ -361,6 +402,11 @@ impl<S: Enqueue, T: Transactions> InTransaction<S, T> {
             store.enqueue(transaction, &self.jobs).await?;
         }
         store.join(transaction, write).await
+    }
+
+    /// What this is told as one that came after what is in the row.
+    fn behind(&self, row: Option<&Arc<Record>>) -> Arrived<S> {
+        self.engine.told_behind(&self.route, &self.event, Look::Again, row, self.running.id)
     }
 
     fn tell(&self, row: &Arc<Record>) {
@@ -376,7 +422,15 @@ impl<S: Enqueue, T: Transactions> InTransaction<S, T> {
     }
 }
 
-/// The search for a commit that was not acknowledged.
+/// What became of a commit that was not acknowledged.
+enum Found {
+    Committed(Arc<Record>),
+    /// Another has written since, and so this was not.
+    Another(Arc<Record>),
+    Nothing,
+}
+
+/// The search for it.
 struct Search<S: Enqueue, T: Transactions> {
     engine: Engine<S>,
     transactions: Arc<T>,
@@ -387,18 +441,15 @@ struct Search<S: Enqueue, T: Transactions> {
 
 impl<S: Enqueue, T: Transactions> Search<S, T> {
     /// Reads the row once every transaction that had the key has ended.
-    async fn find(&self, id: RecordId, error: StoreError) -> EndedIn {
+    async fn find(&self, id: RecordId) -> Found {
         let mut pause = LOOK_PAUSE;
         loop {
             match self.look(id).await {
-                Ok(Some(found)) if found.is_held_by(&self.holder) => return EndedIn::Committed(found),
-                // Another has written since, and so this was not.
-                Ok(Some(found)) if self.before != Some(found.version) => {
-                    return EndedIn::Overtaken(Some(found));
-                }
-                Ok(_) => return EndedIn::RolledBack(error),
-                Err(again) => {
-                    tracing::debug!(error = %again, record = %id, "a commit could not be looked for yet");
+                Ok(Some(found)) if found.is_held_by(&self.holder) => return Found::Committed(found),
+                Ok(Some(found)) if self.before != Some(found.version) => return Found::Another(found),
+                Ok(_) => return Found::Nothing,
+                Err(error) => {
+                    tracing::debug!(%error, record = %id, "a commit could not be looked for yet");
                 }
             }
             tokio::time::sleep(pause).await;
@@ -414,10 +465,19 @@ impl<S: Enqueue, T: Transactions> Search<S, T> {
         transaction.roll_back().await;
         match taken? {
             Taken::Mine(row) => Ok(row.map(|row| Arc::new(*row))),
-            // It has waited for all of them.
+            // It has not ended, or another is at it: ask again.
             Taken::Twin => Err(StoreError::new(Kind::Contended, Effect::None, "take")),
         }
     }
+}
+
+fn busy(until: Timestamp) -> Step {
+    Step { next: Next::Keep, decision: Decision::Busy { until }, notices: Vec::new() }
+}
+
+fn too_slow() -> StoreError {
+    let words = "the database did not answer in time; the transaction was not committed";
+    StoreError::new(Kind::Unavailable, Effect::None, "join").because(words)
 }
 
 fn not_given_back() -> StoreError {

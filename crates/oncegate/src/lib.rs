@@ -47,12 +47,14 @@ pub use oncegate_engine::{
 };
 pub use oncegate_engine::{Delivering, Delivery, Effect, Effects, Outbox, OutboxOptions, Patience, Sent};
 pub use oncegate_store::{Store, StoreError, jobs, join};
+#[cfg(feature = "sqlx-postgres")]
+pub use oncegate_store_sql::sqlx::PgTransactions;
+#[cfg(feature = "sqlx-sqlite")]
+pub use oncegate_store_sql::sqlx::SqliteTransactions;
 #[cfg(feature = "postgres")]
-pub use oncegate_store_sql::PostgresStore;
+pub use oncegate_store_sql::{PostgresOptions, PostgresStore};
 #[cfg(feature = "sqlite")]
-pub use oncegate_store_sql::SqliteStore;
-#[cfg(any(feature = "sqlx-postgres", feature = "sqlx-sqlite"))]
-pub use oncegate_store_sql::sqlx;
+pub use oncegate_store_sql::{SqliteOptions, SqliteStore};
 #[cfg(feature = "tower")]
 pub use oncegate_tower::{
     Atomic, AtomicIdempotency, Attempt, Failed, Idempotency, Named, NotAtomic, OriginalAddress, Promise,

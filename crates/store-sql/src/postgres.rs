@@ -42,6 +42,7 @@ mod trail;
 use apply::Writers;
 pub use checks::Warning;
 use error::Failure;
+pub use error::is_of_the_statement;
 use link::Link;
 use session::{Pooling, Session};
 pub use settings::Pooler;

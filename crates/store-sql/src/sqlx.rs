@@ -63,18 +63,33 @@ fn not_begun(error: ::sqlx::Error) -> StoreError {
     StoreError::new(Kind::Unavailable, Effect::None, "begin").because(error)
 }
 
-/// An error of the database itself means that it has refused, and rolled back. Whatever else goes wrong leaves the commit in doubt.
+/// What is not surely refused, and so rolled back, leaves the commit in doubt.
 async fn commit<D: Database>(
     transaction: ::sqlx::Transaction<'static, D>,
-    refusal_is_final: bool,
+    is_refusal: impl FnOnce(&::sqlx::Error) -> bool,
 ) -> Result<()> {
     let error = match transaction.commit().await {
         Ok(()) => return Ok(()),
         Err(error) => error,
     };
-    let effect =
-        if refusal_is_final && error.as_database_error().is_some() { Effect::None } else { Effect::Unknown };
+    let effect = if is_refusal(&error) { Effect::None } else { Effect::Unknown };
     Err(StoreError::new(Kind::Unavailable, effect, "commit").because(error))
+}
+
+/// A deferred constraint, say. Not so if the connection ends with it: then it may be a pooler's guess.
+#[cfg(feature = "sqlx-postgres")]
+fn is_refusal_of_postgres(error: &::sqlx::Error) -> bool {
+    use ::sqlx::postgres::{PgDatabaseError, PgSeverity};
+    let error = error.as_database_error().and_then(|error| error.try_downcast_ref::<PgDatabaseError>());
+    error.is_some_and(|error| {
+        error.severity() == PgSeverity::Error && crate::postgres::is_of_the_statement(error.code())
+    })
+}
+
+/// Never: an error while the log is made durable is an error of the database, and its frames may be there all the same.
+#[cfg(feature = "sqlx-sqlite")]
+fn is_refusal_of_sqlite(_: &::sqlx::Error) -> bool {
+    false
 }
 
 async fn roll_back<D: Database>(transaction: ::sqlx::Transaction<'static, D>) {
@@ -102,12 +117,12 @@ macro_rules! shown {
 }
 
 macro_rules! of_database {
-    ($database:ty, $connection:ty, $refusal_is_final:literal) => {
+    ($database:ty, $connection:ty, $is_refusal:path) => {
         impl Transaction for SqlxTransaction<$database> {
             type Inner = $connection;
 
             async fn commit(self) -> Result<()> {
-                commit(self.0, $refusal_is_final).await
+                commit(self.0, $is_refusal).await
             }
 
             async fn roll_back(self) {
@@ -135,10 +150,9 @@ macro_rules! of_database {
 }
 
 #[cfg(feature = "sqlx-postgres")]
-of_database!(::sqlx::Postgres, ::sqlx::PgConnection, true);
-// An error while the log is made durable is an error of the database, and its frames may be there all the same.
+of_database!(::sqlx::Postgres, ::sqlx::PgConnection, is_refusal_of_postgres);
 #[cfg(feature = "sqlx-sqlite")]
-of_database!(::sqlx::Sqlite, ::sqlx::SqliteConnection, false);
+of_database!(::sqlx::Sqlite, ::sqlx::SqliteConnection, is_refusal_of_sqlite);
 
 fn column<'r, R, T>(row: &'r R, name: &str) -> std::result::Result<Option<T>, Cause>
 where

@@ -99,8 +99,8 @@ pub trait Join: Store {
         id: RecordId,
     ) -> impl Future<Output = Result<Taken>> + Send;
 
-    /// Waits until every transaction that had taken the key has ended, and takes it: for whoever must know what became of its own
-    /// commit. Then a read is a proof.
+    /// Takes the key in the same way, and reads its row *after* that: for whoever must know what became of its own commit. Every
+    /// transaction that had the key has ended then, so what is read is a proof. [`Taken::Twin`]: one has not; ask again.
     fn take_after(
         &self,
         connection: &mut dyn Connection,

@@ -23,6 +23,7 @@ use futures_util::FutureExt as _;
 use http::{Request, Response};
 use http_body::Body;
 use oncegate_core::classify::Failure;
+use oncegate_core::policy::Policy;
 use oncegate_core::problem::{Code, Problem};
 use oncegate_core::record::{Record, State};
 use oncegate_core::response::Answer;
@@ -46,6 +47,8 @@ pub use handle::{Atomic, NotAtomic, Promise};
 
 /// How long a handler may hold its transaction, where nothing else is said.
 const WITHIN: Duration = Duration::from_secs(5);
+/// How long a client waits for a rollback, of which it will hear nothing new.
+const ROLL_BACK_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Makes protected requests take effect once, each in one transaction of the service's own database.
 ///
@@ -177,8 +180,12 @@ where
         Ok(ArrivedIn::Execute(held)) => {
             let (engine, within) = (shared.engine.clone(), shared.within);
             // A client that hangs up drops this future, not the task: its retry finds the answer.
+            let id = held.id();
             let attempt = tokio::spawn(attempt(engine, held, inner, admitted, within).instrument(span));
-            attempt.await.unwrap_or_else(|_| failed("the handler's task ended"))
+            // How far it had come, nobody can tell; the retry finds out.
+            attempt.await.unwrap_or_else(|_| {
+                answer::unknown_first(&About { policy, operations: None, operation: Which::Id(id) })
+            })
         }
         Ok(ArrivedIn::Told(arrived)) => answer::told(arrived, &about),
         Err(unavailable) => answer::unavailable(&unavailable, policy),
@@ -205,11 +212,15 @@ where
     let answer_bytes_max = held.policy().answer_bytes_max;
     let running = run(inner, admitted, slot.clone(), answer_bytes_max);
     let Ok(mut ended) = tokio::time::timeout(within, running).await else {
-        return timed_out(*held, &slot, within).await;
+        tracing::error!(record = %held.id(), ?within, "a handler held its transaction for too long; it is rolled back");
+        let refusal = too_long(held.policy(), within);
+        roll_back(*held, slot).await;
+        return refusal;
     };
     let Some(lent) = slot.take_back() else {
         tracing::error!(record = %held.id(), "a handler has kept its transaction beyond its answer; nothing is committed");
-        return failed("The handler kept its transaction beyond its answer, so it was rolled back");
+        roll_back(*held, slot).await;
+        return failed("The handler kept its transaction beyond its answer, so it is rolled back");
     };
     held.give_back(lent.transaction);
     let settlement = classify::of(held.policy(), &mut ended);
@@ -221,7 +232,7 @@ where
         Settlement::Complete(answer) if answer.status() < 500 => commit(*held, answer, ended).await,
         // Nothing is in doubt: what was done goes with the transaction.
         Settlement::Complete(_) | Settlement::Release { .. } | Settlement::Doubt(_) => {
-            held.roll_back().await;
+            roll_back(*held, slot).await;
             as_it_ended(ended)
         }
     }
@@ -297,10 +308,10 @@ async fn entrust<S: Enqueue, T: Transactions, A>(
     }
 }
 
-fn not_as_said<A>(ended: EndedIn, about: &About<'_>) -> Response<ResponseBody<A>> {
+fn not_as_said<S: Enqueue, A>(ended: EndedIn<S>, about: &About<'_>) -> Response<ResponseBody<A>> {
     match ended {
         EndedIn::Committed(row) => answer::from_row(Some(&row), about),
-        EndedIn::Overtaken(row) => answer::from_row(row.as_deref(), about),
+        EndedIn::Overtaken(arrived) => answer::told(arrived, about),
         EndedIn::RolledBack(error) => {
             tracing::warn!(%error, "a transaction could not be committed");
             let unavailable = Unavailable::Store { words: error.to_string().into() };
@@ -314,23 +325,24 @@ fn is_completed(row: &Record) -> bool {
     matches!(row.state, State::Completed(_))
 }
 
-async fn timed_out<S: Enqueue, T: Transactions, A>(
-    held: InTransaction<S, T>,
-    slot: &Slot<T::Transaction>,
-    within: Duration,
-) -> Response<ResponseBody<A>> {
-    tracing::error!(record = %held.id(), ?within, "a handler held its transaction for too long; it was rolled back");
-    let mut held = held;
-    if let Some(lent) = slot.take_back() {
-        held.give_back(lent.transaction);
-    }
-    let retry_after = held.policy().retry_unknown;
-    held.roll_back().await;
+/// Rolls back, by a task of its own: the database may take its time, and somebody may still have the transaction. The key stays taken
+/// until it is over; whoever waits for the answer waits only a moment.
+async fn roll_back<S: Enqueue, T: Transactions>(mut held: InTransaction<S, T>, slot: Slot<T::Transaction>) {
+    let rolling_back = tokio::spawn(async move {
+        if let Some(lent) = slot.given_back().await {
+            held.give_back(lent.transaction);
+        }
+        held.roll_back().await;
+    });
+    let _ = tokio::time::timeout(ROLL_BACK_PATIENCE, rolling_back).await;
+}
+
+fn too_long<A>(policy: &Policy, within: Duration) -> Response<ResponseBody<A>> {
     let words = format!(
-        "The handler did not end within the {within:?} for which it may hold its transaction, so it was rolled back. Nothing was \
+        "The handler did not end within the {within:?} for which it may hold its transaction, so it is rolled back. Nothing was \
          executed. Send the same request with the same key again."
     );
-    answer::refusal(&Problem::new(Code::Overloaded, words).retry_after(retry_after))
+    answer::refusal(&Problem::new(Code::Overloaded, words).retry_after(policy.retry_unknown))
 }
 
 /// The handler's own answer, of which nothing is kept; or that it had none.

@@ -1,16 +1,15 @@
 //! A service on SQLite, killed with SIGKILL under load, and started again on the same file.
 //!
-//! What a client was told stays true, and nothing runs twice. The binary is its own child: started with a role in its
-//! environment it is the service, otherwise it runs the test.
+//! What a client was told stays true, and nothing runs twice.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::OpenOptions;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -26,14 +25,20 @@ use oncegate_tower::{Attempt, Idempotency, Routes, scope};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+#[path = "killed/child.rs"]
+mod child;
 #[path = "layer/client.rs"]
 #[expect(dead_code, reason = "the other test needs more of it")]
 mod client;
+#[path = "killed/dice.rs"]
+mod dice;
 #[path = "layer/reply.rs"]
 #[expect(dead_code, reason = "the other test needs more of it")]
 mod reply;
 
+use child::{Service, runtime};
 use client::{Call, Connection, within};
+use dice::Dice;
 use reply::Reply;
 
 const FOLDER: &str = "ONCEGATE_TEST_FOLDER";
@@ -57,10 +62,6 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), vec![Trial::test(name, test)]).exit_code()
 }
 
-fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
-}
-
 // ---- the service -----------------------------------------------------------------------------------------------------
 
 /// Every execution is one line here, in one write: what was executed is known whatever becomes of the process.
@@ -70,11 +71,6 @@ struct Ledger {
 }
 
 async fn serve(folder: &Path) {
-    // Who started this is gone when its end of the pipe is.
-    std::thread::spawn(|| {
-        let _ = std::io::stdin().read(&mut [0]);
-        std::process::exit(0);
-    });
     let ledger = OpenOptions::new().create(true).append(true).open(folder.join("ledger")).unwrap();
     let ledger = Arc::new(Ledger { file: ledger, executions: AtomicU64::new(0) });
     let store = SqliteStore::open(folder.join("records.db")).unwrap();
@@ -86,10 +82,7 @@ async fn serve(folder: &Path) {
         scope::header("x-tenant"),
         routes,
     ));
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    println!("{port}");
-    axum::serve(listener, app).await.unwrap();
+    child::serve(app).await;
 }
 
 async fn charge(State(ledger): State<Arc<Ledger>>, Extension(attempt): Extension<Attempt>) -> String {
@@ -103,33 +96,8 @@ async fn charge(State(ledger): State<Arc<Ledger>>, Extension(attempt): Extension
     format!("{} was charged by execution {number} of process {}", attempt.key.as_str(), std::process::id())
 }
 
-/// The service's process. Killed when dropped.
-struct Service {
-    process: Child,
-    addr: SocketAddr,
-}
-
-impl Service {
-    fn start(folder: &Path) -> Self {
-        let mut process = Command::new(std::env::current_exe().unwrap())
-            .env(FOLDER, folder)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let port: u16 = line.trim().parse().unwrap();
-        Self { process, addr: SocketAddr::from(([127, 0, 0, 1], port)) }
-    }
-}
-
-impl Drop for Service {
-    /// SIGKILL.
-    fn drop(&mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
-    }
+fn start(folder: &Path) -> Service {
+    Service::start(&[(FOLDER, folder.to_str().unwrap())])
 }
 
 // ---- the clients -----------------------------------------------------------------------------------------------------
@@ -190,19 +158,6 @@ async fn client(addr: SocketAddr, told: Arc<Mutex<Told>>, answers: Arc<Semaphore
     }
 }
 
-/// The same numbers again for the same seed (splitmix64).
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % sides
-    }
-}
-
 // ---- the test --------------------------------------------------------------------------------------------------------
 
 fn kill_9() {
@@ -214,13 +169,13 @@ fn kill_9() {
     for round in 0..ROUNDS {
         // Shown only if it fails.
         println!("round {round}; again with {SEED}={seed}");
-        let service = Service::start(folder.path());
+        let service = start(folder.path());
         // What was told is still true; and what was cut off is not run again, but answered if its end was recorded.
         runtime.block_on(ask_for_all(service.addr, &told, round));
         runtime.block_on(load(service, &told, &mut dice));
         check(folder.path().join("ledger"), &told, round);
     }
-    let service = Service::start(folder.path());
+    let service = start(folder.path());
     // Until every lease has lapsed: whatever was cut off is asked for again after it, and not run.
     let cut_off = loop {
         runtime.block_on(ask_for_all(service.addr, &told, 0));

@@ -7,9 +7,9 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use oncegate::sqlx::{PgTransactions, SqliteTransactions};
 use oncegate::{
-    Atomic, AtomicIdempotency, Engine, PostgresStore, Profile, RouteError, Routes, SqliteStore, scope,
+    Atomic, AtomicIdempotency, Engine, PgTransactions, PostgresStore, Profile, RouteError, Routes,
+    SqliteStore, SqliteTransactions, scope,
 };
 use serde::Deserialize;
 use serde_json::json;

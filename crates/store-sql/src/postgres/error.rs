@@ -34,10 +34,7 @@ impl Failure {
     pub(super) fn is_refusal(&self) -> bool {
         let Self::Postgres(error) = self else { return false };
         error.as_db_error().is_some_and(|error| {
-            let code = error.code().code();
-            error.parsed_severity() == Some(Severity::Error)
-                && !code.starts_with("08")
-                && !code.starts_with("57P")
+            error.parsed_severity() == Some(Severity::Error) && is_of_the_statement(error.code().code())
         })
     }
 
@@ -78,6 +75,13 @@ impl Failure {
     pub(super) fn during(self, operation: &'static str, effect: Effect) -> StoreError {
         StoreError::new(self.kind(), effect, operation).because(self.to_string())
     }
+}
+
+/// Whether an error of severity `ERROR` with this code is the server's word about a statement (or a commit), which is undone then. The
+/// others may be a pooler's, or come with a shutdown: they tell nothing about a commit that was under way.
+#[must_use]
+pub fn is_of_the_statement(code: &str) -> bool {
+    !code.starts_with("08") && !code.starts_with("57P")
 }
 
 /// A server is there and knows us, or the database, not: waiting will not help.

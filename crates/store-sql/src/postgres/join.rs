@@ -15,6 +15,7 @@ use oncegate_core::identity::RecordId;
 use oncegate_core::record::Record;
 use oncegate_core::record::codec::Texts;
 use oncegate_core::time::Timestamp;
+use oncegate_store::drive::read_one;
 use oncegate_store::join::{Cause, Connection, Join, Joined, Shown, Taken, Turn, Value};
 use oncegate_store::{Change, Effect, Kind, Result, StoreError, Write};
 
@@ -26,9 +27,9 @@ use super::statements::BATCH_MAX;
 /// The statements, for one schema.
 #[derive(Debug)]
 pub(super) struct Statements {
+    /// Locks are the whole database's: which of them are this schema's.
+    locks: i64,
     take: String,
-    wait: &'static str,
-    read: String,
     insert: String,
     swap: String,
     tell: String,
@@ -43,6 +44,7 @@ const NEW: &str = "$4::bigint, $5::bigint::smallint, $6::bigint, $7::bigint, $8:
 impl Statements {
     pub(super) fn new(schema: &Schema) -> Self {
         let schema = schema.quoted();
+        let locks = digest(schema.as_bytes());
         let shown = format!(
             "r.id, r.scope, r.key, r.operation, r.rest, (SELECT bytes FROM {schema}.answer WHERE seq = r.seq) AS answer"
         );
@@ -58,13 +60,12 @@ impl Statements {
             )
         };
         Self {
+            locks,
             // One trip. The row is as it was when the statement began: a twin that ends in between is found by the index.
             take: format!(
                 "SELECT CASE WHEN pg_try_advisory_xact_lock($2::bigint) THEN 1 ELSE 0 END::bigint AS number, {shown} \
                  FROM (VALUES (1)) one LEFT JOIN {schema}.record r ON r.id = $1::bytea"
             ),
-            wait: "SELECT 1::bigint AS number FROM (SELECT pg_advisory_xact_lock($1::bigint)) taken",
-            read: format!("SELECT {shown} FROM {schema}.record r WHERE r.id = $1::bytea"),
             insert: format!(
                 "WITH inserted AS (INSERT INTO {schema}.record (seq, id, scope, key, {CHANGING}) \
                  VALUES (nextval('{schema}.batch') * {BATCH_MAX}, $1::bytea, $2::text, $3::text, {NEW}) \
@@ -96,7 +97,7 @@ impl Join for PostgresStore {
     }
 
     async fn take(&self, connection: &mut dyn Connection, id: RecordId) -> Result<Taken> {
-        let values = [bytes(id.as_bytes()), int(lock_of(id))];
+        let values = [bytes(id.as_bytes()), int(self.joining.lock_of(id))];
         let shown = ask(connection, "take", &self.joining.take, &values).await?;
         let row = shown.into_iter().next().unwrap_or_default();
         match row.number {
@@ -106,10 +107,12 @@ impl Join for PostgresStore {
     }
 
     async fn take_after(&self, connection: &mut dyn Connection, id: RecordId) -> Result<Taken> {
-        ask(connection, "take", self.joining.wait, &[int(lock_of(id))]).await?;
-        // Now that it has ended: a statement sees what was committed before it began.
-        let shown = ask(connection, "take", &self.joining.read, &[bytes(id.as_bytes())]).await?;
-        Ok(Taken::Mine(shown.into_iter().next().map(|row| decode(id, row)).transpose()?.flatten()))
+        match self.take(connection, id).await? {
+            // Read once more, and by this store's own session: what the caller's transaction sees may be older than the lock, always if
+            // it is a repeatable read.
+            Taken::Mine(_) => Ok(Taken::Mine(read_one(self, id).await?.map(Box::new))),
+            Taken::Twin => Ok(Taken::Twin),
+        }
     }
 
     async fn join(&self, connection: &mut dyn Connection, write: &Write) -> Result<Joined> {
@@ -169,9 +172,19 @@ fn columns(record: &Record) -> [Value<'_>; 10] {
     ]
 }
 
-/// The key's advisory lock: ids are digests, so any eight bytes are as good, and hardly ever meet a lock of the caller's own.
-fn lock_of(id: RecordId) -> i64 {
-    id.as_bytes().first_chunk().map_or(0, |head| i64::from_be_bytes(*head))
+impl Statements {
+    /// The key's advisory lock: ids are digests, so any eight bytes are as good, and hardly ever meet a lock of the caller's own, or the
+    /// same key's in another schema.
+    fn lock_of(&self, id: RecordId) -> i64 {
+        self.locks ^ id.as_bytes().first_chunk().map_or(0, |head| i64::from_be_bytes(*head))
+    }
+}
+
+/// FNV-1a: the same in every version of this program, because nodes of two versions must agree on a lock.
+fn digest(bytes: &[u8]) -> i64 {
+    let start = 0xcbf2_9ce4_8422_2325_u64;
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    bytes.iter().fold(start, step).cast_signed()
 }
 
 fn decode(id: RecordId, row: Shown) -> Result<Option<Box<Record>>> {

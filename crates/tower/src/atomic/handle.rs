@@ -176,6 +176,11 @@ impl<T: Transaction> Slot<T> {
         Self(Arc::new(Mutex::new(lent)))
     }
 
+    /// When nobody has it any more.
+    pub(super) async fn given_back(&self) -> Option<Lent<T>> {
+        self.0.lock().await.take()
+    }
+
     /// `None`: somebody still has it.
     pub(super) fn take_back(&self) -> Option<Lent<T>> {
         self.0.try_lock().ok()?.take()

@@ -1,0 +1,214 @@
+//! An atomic handler beside the same handler in a plain transaction, on the same database, in one interleaved run.
+//!
+//! The handler inserts a payment and adds to one of many accounts. Load, service and server share the machine's cores; the load speaks
+//! HTTP/1.1 over so many kept connections, each waiting for its answer. Both services use pools of the same size.
+//!
+//! On SQLite the plain one is measured twice: with as many connections as the other, which then stand in each other's way (SQLite's
+//! waiting is a sleep that doubles), and with one connection, which is what one should do there. That is the base.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use axum::routing::post;
+use oncegate_core::policy::Profile;
+use oncegate_engine::{Engine, Options as EngineOptions};
+use oncegate_store::join::{Join, Transaction, Transactions};
+use oncegate_store_sql::sqlx::{PgTransactions, SqliteTransactions};
+use oncegate_store_sql::{PostgresOptions, SqliteStore};
+use oncegate_test_servers::Postgres;
+use oncegate_tower::{Atomic, AtomicIdempotency, Routes, scope};
+use sqlx::postgres::PgPoolOptions;
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::{PgConnection, PgPool, SqliteConnection, SqlitePool};
+use tokio::runtime::Runtime;
+
+use crate::cost::Turn;
+use crate::engine::{Contender, print};
+use crate::gateway::load::{Kind, Load};
+use crate::measure::interleave;
+use crate::options::Options;
+use crate::postgres::SETTINGS;
+use crate::{Outcome, fill};
+
+/// Kept connections of the load.
+const CONNECTIONS: [usize; 2] = [16, 64];
+/// Of a service's own pool.
+const POOL: u32 = 16;
+const ACCOUNTS: i64 = 10_000;
+const PLAIN: &str = "plain transaction";
+const TABLES: [&str; 2] = [
+    "CREATE TABLE account (id BIGINT PRIMARY KEY, balance BIGINT NOT NULL)",
+    "CREATE TABLE payment (account BIGINT NOT NULL, amount BIGINT NOT NULL)",
+];
+
+/// Measures both databases.
+pub(crate) fn run(options: &Options) -> Outcome {
+    on_postgres(options)?;
+    on_sqlite(options)
+}
+
+fn on_postgres(options: &Options) -> Outcome {
+    let server = Postgres::start(&SETTINGS);
+    let runtime = runtime()?;
+    let pool = |connections: u32| {
+        PgPoolOptions::new()
+            .max_connections(connections)
+            .test_before_acquire(false)
+            .connect_lazy(&server.url())
+    };
+    let fill = "INSERT INTO account SELECT n, 0 FROM generate_series(0, 9999) n";
+    let (plain, atomic) = runtime.block_on(async {
+        let plain = pool(POOL)?;
+        for text in TABLES.into_iter().chain([fill]) {
+            sqlx::query(text).execute(&plain).await?;
+        }
+        let store = PostgresOptions::new(&server.url())?.open().await?;
+        let atomic = atomic(store, PgTransactions(pool(POOL)?)).await?;
+        Outcome::Ok((
+            serve(Router::new().route("/payments", post(plain_on_postgres)).with_state(plain)).await?,
+            atomic,
+        ))
+    })?;
+    measure(options, "PostgreSQL", &[(PLAIN, plain), ("atomic handler", atomic)])
+}
+
+fn on_sqlite(options: &Options) -> Outcome {
+    let files = ["plain", "many", "atomic"].map(|name| options.dir.join(format!("atomic-{name}.db")));
+    let [plain, many, joined] = &files;
+    for file in &files {
+        fill::remove(file)?;
+    }
+    let runtime = runtime()?;
+    let services = runtime.block_on(async {
+        let plainly = async |file: &Path, connections: u32| {
+            drop(SqliteStore::open(file)?);
+            let pool = sqlite(file, connections).await?;
+            serve(Router::new().route("/payments", post(plain_on_sqlite)).with_state(pool)).await
+        };
+        let store = SqliteStore::open(joined)?;
+        let atomic = atomic(store, SqliteTransactions(sqlite(joined, POOL).await?)).await?;
+        Outcome::Ok([
+            (PLAIN, plainly(plain, 1).await?),
+            ("plain transaction, 16 connections", plainly(many, POOL).await?),
+            ("atomic handler", atomic),
+        ])
+    })?;
+    measure(options, "SQLite", &services)?;
+    drop(runtime);
+    files.iter().try_for_each(|file| fill::remove(file))
+}
+
+fn measure(options: &Options, database: &str, services: &[(&'static str, SocketAddr)]) -> Outcome {
+    for connections in CONNECTIONS {
+        let requests = Options::requests_per_turn(connections) / 2;
+        let contender = |(name, address): &(&'static str, SocketAddr)| -> Contender {
+            let load = Load { address: *address, kind: Kind::Fresh, connections, requests };
+            (*name, Box::new(move || load.run()))
+        };
+        let mut contenders: Vec<Contender> = services.iter().map(contender).collect();
+        contenders.retain(|(name, _)| options.admits(name));
+        let turns: Vec<Vec<Turn>> = interleave(options.rounds, &mut contenders, |(_, turn)| turn())?;
+        let names: Vec<_> = contenders.iter().map(|(name, _)| *name).collect();
+        println!(
+            "\n| {database}, {connections} connections | requests/s | : {PLAIN} | CPU µs, load included | |"
+        );
+        println!("| --- | --- | --- | --- | --- |");
+        print(&names, &turns, PLAIN);
+    }
+    Ok(())
+}
+
+fn runtime() -> Outcome<Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
+}
+
+async fn sqlite(file: &Path, connections: u32) -> Outcome<SqlitePool> {
+    let options = SqliteConnectOptions::new().filename(file).synchronous(SqliteSynchronous::Full);
+    let pool = SqlitePoolOptions::new().max_connections(connections).test_before_acquire(false);
+    let pool = pool.connect_with(options).await?;
+    for text in TABLES {
+        sqlx::query(text).execute(&pool).await?;
+    }
+    let fill = "WITH RECURSIVE n (id) AS (SELECT 0 UNION ALL SELECT id + 1 FROM n WHERE id < 9999) \
+                INSERT INTO account SELECT id, 0 FROM n";
+    sqlx::query(fill).execute(&pool).await?;
+    Ok(pool)
+}
+
+async fn serve(app: Router) -> Outcome<SocketAddr> {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    Ok(address)
+}
+
+async fn atomic<S: Join, T>(store: S, pool: T) -> Outcome<SocketAddr>
+where
+    T: Transactions<Transaction: Transaction<Inner: Pay>>,
+{
+    let engine = Engine::start(store, EngineOptions::default()).await?;
+    let layer = AtomicIdempotency::new(engine, pool, scope::authorization(), Routes::all(Profile::Ietf)?);
+    let handler = async |mut tx: Atomic<T>| answer(tx.pay().await);
+    serve(Router::new().route("/payments", post(handler)).layer(layer)).await
+}
+
+async fn plain_on_postgres(State(pool): State<PgPool>) -> impl IntoResponse {
+    let paid = async {
+        let mut transaction = pool.begin().await?;
+        transaction.pay().await?;
+        transaction.commit().await
+    };
+    answer(paid.await)
+}
+
+async fn plain_on_sqlite(State(pool): State<SqlitePool>) -> impl IntoResponse {
+    let paid = async {
+        let mut transaction = pool.begin_with("BEGIN IMMEDIATE").await?;
+        transaction.pay().await?;
+        transaction.commit().await
+    };
+    answer(paid.await)
+}
+
+fn answer(paid: sqlx::Result<()>) -> (StatusCode, String) {
+    match paid {
+        Ok(()) => (StatusCode::CREATED, r#"{"status":"paid","amount":100}"#.to_owned()),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+    }
+}
+
+/// The handler's own work.
+trait Pay: Send {
+    fn pay(&mut self) -> impl Future<Output = sqlx::Result<()>> + Send;
+}
+
+/// One account after the other, so that nobody waits for another's row.
+fn account() -> i64 {
+    static NEXT: AtomicI64 = AtomicI64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed) % ACCOUNTS
+}
+
+impl Pay for PgConnection {
+    async fn pay(&mut self) -> sqlx::Result<()> {
+        let account = account();
+        let payment = sqlx::query("INSERT INTO payment (account, amount) VALUES ($1, 100)").bind(account);
+        payment.execute(&mut *self).await?;
+        let balance = sqlx::query("UPDATE account SET balance = balance + 100 WHERE id = $1").bind(account);
+        balance.execute(self).await.map(drop)
+    }
+}
+
+impl Pay for SqliteConnection {
+    async fn pay(&mut self) -> sqlx::Result<()> {
+        let account = account();
+        let payment = sqlx::query("INSERT INTO payment (account, amount) VALUES (?1, 100)").bind(account);
+        payment.execute(&mut *self).await?;
+        let balance = sqlx::query("UPDATE account SET balance = balance + 100 WHERE id = ?1").bind(account);
+        balance.execute(self).await.map(drop)
+    }
+}

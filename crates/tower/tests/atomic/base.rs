@@ -1,0 +1,145 @@
+//! The two databases as one: where the store and the service's own table are together.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use oncegate_store::jobs::Enqueue;
+use oncegate_store::join::{Transaction, Transactions};
+use oncegate_store_sql::sqlx::{PgTransactions, SqliteTransactions};
+use oncegate_store_sql::{PostgresStore, SqliteStore};
+use sqlx::postgres::PgPoolOptions;
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::{AssertSqlSafe, PgPool, SqlitePool};
+use tempfile::TempDir;
+
+use crate::place::Place;
+
+/// What the service's own statements run on.
+pub(crate) type Inner<B> = <<<B as Base>::Pool as Transactions>::Transaction as Transaction>::Inner;
+
+/// A database that holds Oncegate's tables and the service's own: `charge`, which has a row for each effect, and would hold two of a
+/// key that had its effect twice.
+pub(crate) trait Base: Clone + Send + Sync + 'static {
+    type Store: Enqueue;
+    type Pool: Transactions + Clone;
+    /// Transactions that write may be open side by side.
+    const HAS_MANY_WRITERS: bool;
+
+    /// An empty one.
+    fn start() -> impl Future<Output = Self> + Send;
+
+    /// The store, as another node sees it.
+    fn store(&self) -> impl Future<Output = Self::Store> + Send;
+
+    /// The service's own connections.
+    fn pool(&self) -> Self::Pool;
+
+    /// The effect.
+    fn charge(&self, on: &mut Inner<Self>, key: &str) -> impl Future<Output = sqlx::Result<()>> + Send;
+
+    /// The keys that have had it, in order.
+    fn charges(&self) -> impl Future<Output = Vec<String>> + Send;
+}
+
+#[derive(Clone)]
+pub(crate) struct OnPostgres {
+    pub(crate) place: Arc<Place>,
+    pool: PgPool,
+}
+
+impl OnPostgres {
+    pub(crate) async fn at(place: Place) -> Self {
+        drop(place.open().await);
+        let table = format!("CREATE TABLE {}.charge (key text NOT NULL)", place.schema);
+        place.raw().await.batch_execute(&table).await.unwrap();
+        let pool = pool(&place.url, 8);
+        Self { place: Arc::new(place), pool }
+    }
+
+    /// The same database; the service goes another way to it.
+    pub(crate) fn through(&self, url: &str) -> Self {
+        Self { place: Arc::clone(&self.place), pool: pool(url, 8) }
+    }
+
+    /// The same, by one connection.
+    pub(crate) fn through_one(&self, url: &str) -> Self {
+        Self { place: Arc::clone(&self.place), pool: pool(url, 1) }
+    }
+}
+
+fn pool(url: &str, connections: u32) -> PgPool {
+    PgPoolOptions::new().max_connections(connections).test_before_acquire(false).connect_lazy(url).unwrap()
+}
+
+impl Base for OnPostgres {
+    type Store = PostgresStore;
+    type Pool = PgTransactions;
+    const HAS_MANY_WRITERS: bool = true;
+
+    async fn start() -> Self {
+        Self::at(Place::shared()).await
+    }
+
+    async fn store(&self) -> PostgresStore {
+        self.place.open().await
+    }
+
+    fn pool(&self) -> PgTransactions {
+        PgTransactions(self.pool.clone())
+    }
+
+    async fn charge(&self, on: &mut sqlx::PgConnection, key: &str) -> sqlx::Result<()> {
+        let text = format!("INSERT INTO {}.charge (key) VALUES ($1)", self.place.schema);
+        sqlx::query(AssertSqlSafe(text)).bind(key).execute(on).await.map(drop)
+    }
+
+    async fn charges(&self) -> Vec<String> {
+        let text = format!("SELECT key FROM {}.charge ORDER BY key", self.place.schema);
+        let rows = self.place.raw().await.query(&text, &[]).await.unwrap();
+        rows.iter().map(|row| row.get(0)).collect()
+    }
+}
+
+#[derive(Clone)]
+pub(crate) struct OnSqlite {
+    folder: Arc<TempDir>,
+    pool: SqlitePool,
+}
+
+impl OnSqlite {
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.path().join("records.db")
+    }
+}
+
+impl Base for OnSqlite {
+    type Store = SqliteStore;
+    type Pool = SqliteTransactions;
+    const HAS_MANY_WRITERS: bool = false;
+
+    async fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("records.db");
+        drop(SqliteStore::open(&path).unwrap());
+        let options = SqliteConnectOptions::new().filename(&path).synchronous(SqliteSynchronous::Full);
+        let pool = SqlitePoolOptions::new().max_connections(8).connect_with(options).await.unwrap();
+        sqlx::query("CREATE TABLE charge (key TEXT NOT NULL)").execute(&pool).await.unwrap();
+        Self { folder: Arc::new(folder), pool }
+    }
+
+    async fn store(&self) -> SqliteStore {
+        SqliteStore::open(self.path()).unwrap()
+    }
+
+    fn pool(&self) -> SqliteTransactions {
+        SqliteTransactions(self.pool.clone())
+    }
+
+    async fn charge(&self, on: &mut sqlx::SqliteConnection, key: &str) -> sqlx::Result<()> {
+        sqlx::query("INSERT INTO charge (key) VALUES (?1)").bind(key).execute(on).await.map(drop)
+    }
+
+    async fn charges(&self) -> Vec<String> {
+        sqlx::query_scalar("SELECT key FROM charge ORDER BY key").fetch_all(&self.pool).await.unwrap()
+    }
+}

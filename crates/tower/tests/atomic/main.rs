@@ -1,0 +1,53 @@
+//! Atomic handlers over real PostgreSQL and real SQLite: the business row, the key and the answer are one transaction.
+//!
+//! Nothing here waits for time to pass. Handlers stop at a gate, connections are cut at a byte, and the test lets them go on.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+/// One test, on each database.
+macro_rules! on_both {
+    ($($(#[$attribute:meta])* async fn $name:ident<$base:ident: Base>() $body:block)*) => {
+        $($(#[$attribute])* async fn $name<$base: crate::base::Base>() $body)*
+
+        mod on_postgres {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                super::$name::<crate::base::OnPostgres>().await;
+            })*
+        }
+
+        mod on_sqlite {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                super::$name::<crate::base::OnSqlite>().await;
+            })*
+        }
+    };
+}
+
+mod base;
+#[path = "../layer/client.rs"]
+#[expect(dead_code, reason = "another test needs more of it")]
+mod client;
+mod counted;
+mod cut;
+mod earlier;
+mod endings;
+mod library;
+mod node;
+mod ordinary;
+#[path = "../../../store-sql/tests/postgres/place.rs"]
+#[expect(dead_code, reason = "another test needs more of it")]
+mod place;
+mod pooler;
+mod reap;
+#[path = "../layer/reply.rs"]
+mod reply;
+mod row;
+#[path = "../layer/stage.rs"]
+#[expect(dead_code, reason = "another test needs more of it")]
+mod stage;
+mod together;
+mod tokio_postgres_client;
+mod turns;
+mod twins;

@@ -1,0 +1,89 @@
+//! A row that was written in a caller's transaction is as the store would have written it.
+
+use std::sync::Arc;
+
+use oncegate_conformance::samples::{FAR_AHEAD, LONG_AGO, entry, every_shape, reserved};
+use oncegate_core::audit::Act;
+use oncegate_core::identity::Version;
+use oncegate_core::record::Record;
+use oncegate_store::drive::read_one;
+use oncegate_store::join::{Join, Joined, Taken, Transaction as _, Transactions as _};
+use oncegate_store::{Store as _, Write};
+
+use crate::base::Base;
+
+/// In a transaction of its own.
+async fn join<B: Base>(base: &B, store: &B::Store, write: &Write) -> Joined {
+    let mut transaction = base.pool().begin().await.unwrap();
+    let joined = store.join(&mut transaction, write).await.unwrap();
+    match joined {
+        Joined::Written => transaction.commit().await.unwrap(),
+        Joined::Refused => transaction.roll_back().await,
+    }
+    joined
+}
+
+fn insert(row: &Record) -> Write {
+    Write::insert(Arc::new(row.clone()))
+}
+
+fn swap(from: &Record, to: &Record) -> Write {
+    Write::swap(from.version, Arc::new(to.clone()))
+}
+
+on_both! {
+    async fn every_field_comes_back<B: Base>() {
+        let base = B::start().await;
+        let store = base.store().await;
+        let rows = every_shape();
+        for row in &rows {
+            assert_eq!(join(&base, &store, &insert(row)).await, Joined::Written);
+            assert_eq!(read_one(&store, row.id).await.unwrap().as_ref(), Some(row), "inserted");
+        }
+        // A swap may change every field but the identity: each row takes the place of its neighbour's contents.
+        for (n, row) in rows.iter().enumerate() {
+            let contents = &rows[(n + 1) % rows.len()];
+            let next = Record {
+                id: row.id,
+                address: row.address.clone(),
+                version: Version::from_raw(row.version.as_raw() + 1),
+                ..contents.clone()
+            };
+            assert_eq!(join(&base, &store, &swap(row, &next)).await, Joined::Written);
+            assert_eq!(read_one(&store, row.id).await.unwrap().as_ref(), Some(&next), "swapped");
+            // And as a transaction sees it that takes the key.
+            let mut transaction = base.pool().begin().await.unwrap();
+            let taken = store.take(&mut transaction, row.id).await.unwrap();
+            assert_eq!(taken, Taken::Mine(Some(Box::new(next))));
+            transaction.roll_back().await;
+        }
+    }
+
+    async fn whoever_comes_second_is_refused_and_changes_nothing<B: Base>() {
+        let base = B::start().await;
+        let store = base.store().await;
+        let (first, second) = (reserved("a", 1, LONG_AGO), reserved("a", 2, FAR_AHEAD));
+        assert_eq!(join(&base, &store, &insert(&first)).await, Joined::Written);
+        assert_eq!(join(&base, &store, &insert(&second)).await, Joined::Refused);
+        let next = Record { version: Version::from_raw(first.version.as_raw() + 1), ..first.clone() };
+        assert_eq!(join(&base, &store, &swap(&next, &second)).await, Joined::Refused, "a version of nobody's");
+        assert_eq!(read_one(&store, first.id).await.unwrap().as_ref(), Some(&first));
+        assert_eq!(join(&base, &store, &swap(&first, &next)).await, Joined::Written);
+        assert_eq!(join(&base, &store, &swap(&first, &next)).await, Joined::Refused, "the old version");
+    }
+
+    async fn what_is_told_comes_with_the_row_or_not_at_all<B: Base>() {
+        let base = B::start().await;
+        let store = base.store().await;
+        let row = reserved("a", 1, FAR_AHEAD);
+        let told = entry(&row, LONG_AGO, Act::Doubted);
+        let write = insert(&row).telling(Some(told.clone()));
+        let mut transaction = base.pool().begin().await.unwrap();
+        assert_eq!(store.join(&mut transaction, &write).await.unwrap(), Joined::Written);
+        transaction.roll_back().await;
+        assert_eq!(store.story(row.id, 10).await.unwrap(), []);
+        assert_eq!(read_one(&store, row.id).await.unwrap(), None);
+        assert_eq!(join(&base, &store, &write).await, Joined::Written);
+        assert_eq!(store.story(row.id, 10).await.unwrap(), [told]);
+    }
+}
