@@ -5,6 +5,7 @@ mod ask;
 mod config;
 mod contract;
 mod gateway;
+pub mod job;
 mod listener;
 mod openapi;
 pub mod operate;
