@@ -23,15 +23,25 @@ const RESERVES_AND_RECONCILIATION: &[&str] = &[
 ];
 
 #[derive(Clone, Default)]
-struct Shared(Arc<Mutex<BTreeMap<Key, Arc<AtomicU64>>>>);
+struct Shared {
+    used: Cells,
+    /// The bits of what each shows.
+    gauges: Cells,
+}
+
+type Cells = Arc<Mutex<BTreeMap<Key, Arc<AtomicU64>>>>;
+
+fn cell(cells: &Cells, key: &Key) -> Arc<AtomicU64> {
+    Arc::clone(cells.lock().unwrap().entry(key.clone()).or_default())
+}
 
 impl Shared {
     fn used(&self, key: &Key) -> Arc<AtomicU64> {
-        Arc::clone(self.0.lock().unwrap().entry(key.clone()).or_default())
+        cell(&self.used, key)
     }
 
     fn values(&self) -> BTreeMap<Key, u64> {
-        let all = self.0.lock().unwrap();
+        let all = self.used.lock().unwrap();
         all.iter().map(|(key, used)| (key.clone(), used.load(Ordering::SeqCst))).collect()
     }
 }
@@ -70,11 +80,14 @@ impl Counts {
     }
 
     pub(crate) fn labelled(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
-        let is_it = |key: &Key| {
-            let found: Vec<_> = key.labels().map(|label| (label.key(), label.value())).collect();
-            key.name() == name && found == labels
-        };
-        self.since().filter(|(key, _)| is_it(key)).map(|(_, count)| count).sum()
+        self.since().filter(|(key, _)| is_labelled(key, name, labels)).map(|(_, count)| count).sum()
+    }
+
+    /// What a gauge shows; `None`: it was never set.
+    pub(crate) fn gauge(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+        let gauges = self.shared.gauges.lock().unwrap();
+        let shown = gauges.iter().find(|(key, _)| is_labelled(key, name, labels));
+        shown.map(|(_, bits)| f64::from_bits(bits.load(Ordering::SeqCst)))
     }
 
     fn since(&self) -> impl Iterator<Item = (Key, u64)> {
@@ -83,6 +96,11 @@ impl Counts {
             (key, count - before)
         })
     }
+}
+
+fn is_labelled(key: &Key, name: &str, labels: &[(&str, &str)]) -> bool {
+    let found: Vec<_> = key.labels().map(|label| (label.key(), label.value())).collect();
+    key.name() == name && found == labels
 }
 
 impl Recorder for Shared {
@@ -96,8 +114,8 @@ impl Recorder for Shared {
         Counter::from_arc(self.used(key))
     }
 
-    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
-        Gauge::noop()
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::from_arc(cell(&self.gauges, key))
     }
 
     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
