@@ -146,7 +146,7 @@ impl<S: Jobs> Pump<S> {
             match ended {
                 Ok(ended) => by_token.entry(ended.token).or_default().push(ended),
                 Err(error) => {
-                    tracing::error!(%error, "a job's task ended early; the job comes again when its claim ends")
+                    tracing::error!(%error, "a job's task ended early; the job comes again when its claim ends");
                 }
             }
             next = self.under_way.try_join_next();

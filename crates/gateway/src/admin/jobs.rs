@@ -34,7 +34,7 @@ pub(super) async fn parked(
     if !(1..=PAGE_MAX).contains(&limit) {
         return Err(bad(&format!("limit is a number from 1 to {PAGE_MAX}.")));
     }
-    let after = asked.after.as_deref().map(id).transpose()?;
+    let after = asked.after.map(|text| text.parse::<JobId>().map_err(|_| not_an_id(&text))).transpose()?;
     let store = admin.0.engine.store();
     // A store without an outbox has no jobs that wait.
     if !store.keeps_outbox() {
@@ -52,7 +52,7 @@ pub(super) async fn show(
 ) -> Result<Response, Response> {
     let Query(asked) =
         asked.map_err(|error| bad(&format!("{}; expected body=true or nothing.", error.body_text())))?;
-    let id = id(&text)?;
+    let id: JobId = text.parse().map_err(|_| not_an_id(&text))?;
     let found = within(admin.0.engine.store().job(id)).await?;
     let found = found.ok_or_else(|| problem(StatusCode::NOT_FOUND, "No such record", &no_job(id)))?;
     Ok(Json(job::for_operator(&found, bodies(asked.body))).into_response())
@@ -67,12 +67,12 @@ pub(super) async fn retry(
     if let Some(refused) = not_meant(&admin, request.headers()) {
         return Err(refused);
     }
-    let id = id(&text)?;
+    let id: JobId = text.parse().map_err(|_| not_an_id(&text))?;
     let wish = wished(request, read_retry).await?;
     let engine = admin.0.engine.clone();
     carried_out(async move { retry_job(&engine, id, &wish).await }).await
 }
 
-fn id(text: &str) -> Result<JobId, Response> {
-    text.parse().map_err(|error| bad(&format!("{text:?} is not a job's id: {error}.")))
+fn not_an_id(text: &str) -> Response {
+    bad(&format!("{text:?} is not a job's id: those are job_ and 26 letters and digits."))
 }
