@@ -1,5 +1,6 @@
 //! The outbox's part of the dead letters: jobs that were given up.
 
+use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
@@ -63,16 +64,19 @@ fn whole(job: &Value) -> String {
             lines.push((name, output::one_line(&text(of))));
         }
     }
-    let mut shown: String = lines.iter().map(|(name, value)| format!("{name:<12} {value}\n")).collect();
+    let mut shown = String::new();
+    for (name, value) in lines {
+        let _ = writeln!(shown, "{name:<12} {value}");
+    }
     if job["stage"] == "parked" {
-        let again = format!("oncegate dead retry {} --reason TEXT", text("id"));
         shown.push_str("\nwhat to do   look at the provider, by the key there; mend what was wrong, then\n");
-        shown.push_str(&format!("try again:   {again}\n"));
+        let _ = writeln!(shown, "try again:   oncegate dead retry {} --reason TEXT", text("id"));
         if job["answers"] == true {
             let record = text("record");
-            shown.push_str(&format!(
-                "or settle:   oncegate dead show {record}: its client waits for the answer of this job\n"
-            ));
+            let _ = writeln!(
+                shown,
+                "or settle:   oncegate dead show {record}: its client waits for the answer of this job"
+            );
         }
     }
     shown

@@ -34,7 +34,10 @@ pub(super) async fn parked(
     if !(1..=PAGE_MAX).contains(&limit) {
         return Err(bad(&format!("limit is a number from 1 to {PAGE_MAX}.")));
     }
-    let after = asked.after.map(|text| text.parse::<JobId>().map_err(|_| not_an_id(&text))).transpose()?;
+    let after = match asked.after {
+        None => None,
+        Some(text) => Some(text.parse::<JobId>().map_err(|_| not_an_id(&text))?),
+    };
     let store = admin.0.engine.store();
     // A store without an outbox has no jobs that wait.
     if !store.keeps_outbox() {
