@@ -17,7 +17,8 @@ use axum::response::IntoResponse;
 use axum::routing::post;
 use oncegate_core::policy::Profile;
 use oncegate_engine::{Engine, Options as EngineOptions};
-use oncegate_store::join::{Join, Transaction, Transactions};
+use oncegate_store::jobs::Enqueue;
+use oncegate_store::join::{Transaction, Transactions};
 use oncegate_store_sql::sqlx::{PgTransactions, SqliteTransactions};
 use oncegate_store_sql::{PostgresOptions, SqliteStore};
 use oncegate_test_servers::Postgres;
@@ -147,7 +148,7 @@ async fn serve(app: Router) -> Outcome<SocketAddr> {
     Ok(address)
 }
 
-async fn atomic<S: Join, T>(store: S, pool: T) -> Outcome<SocketAddr>
+async fn atomic<S: Enqueue, T>(store: S, pool: T) -> Outcome<SocketAddr>
 where
     T: Transactions<Transaction: Transaction<Inner: Pay>>,
 {

@@ -96,18 +96,22 @@ pub(crate) async fn on_one(
         }
     }
     let done = source.act(verb, id, &wish).await?;
-    let code = if acting.json {
-        print(format!("{done:#}\n").as_bytes())
-    } else {
-        let text = |name: &str| done[name].as_str().unwrap_or_default();
-        print(format!("{}\n{}\n", text("done"), text("next")).as_bytes())
-    };
+    let code = say_done(acting, &done);
     let told = source.tell_others().await;
     // Whatever else is done, nobody holds an answer of it.
     if let (Verb::Forget, Some(words)) = (verb, told) {
         say(format_args!("note: {words}"));
     }
     Ok(code)
+}
+
+/// What came of it.
+pub(crate) fn say_done(acting: &Acting, done: &Value) -> ExitCode {
+    if acting.json {
+        return print(format!("{done:#}\n").as_bytes());
+    }
+    let text = |name: &str| done[name].as_str().unwrap_or_default();
+    print(format!("{}\n{}\n", text("done"), text("next")).as_bytes())
 }
 
 fn id(text: &str) -> Result<RecordId, Trouble> {

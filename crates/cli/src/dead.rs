@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use oncegate_core::identity::RecordId;
 use oncegate_gateway::operate::Verb;
 use oncegate_gateway::record::Bodies;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::act::{self, Acting, Seen};
 use crate::keys::{self, Show};
@@ -15,6 +15,8 @@ use crate::output::{self, one_line, shortened};
 use crate::shown;
 use crate::source::{Asked, Page, Source, Trouble, Where};
 use crate::streams::{print, say};
+
+mod job;
 
 /// List dead letters, show one, or have the machine ask again.
 #[derive(clap::Args)]
@@ -42,7 +44,7 @@ struct Which {
     operation: Option<String>,
 }
 
-/// List the records that wait for an operator, newest first.
+/// List the records and the jobs of the outbox that wait for an operator.
 #[derive(clap::Args)]
 struct List {
     #[command(flatten)]
@@ -56,7 +58,7 @@ struct List {
 /// Have the machine ask again, as if nobody had: one record, or all of a scope or route.
 #[derive(clap::Args)]
 struct Retry {
-    /// The record's id: op_…
+    /// The record's id: op_…; or the job's: job_…
     #[arg(value_name = "ID", required_unless_present = "all")]
     id: Option<String>,
     /// The version that you have looked at, as `dead show` prints it; without it the record is shown, and you are asked
@@ -84,6 +86,10 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 }
 
 impl Which {
+    const fn is_narrowed(&self) -> bool {
+        self.scope.is_some() || self.operation.is_some()
+    }
+
     fn asked(&self, limit: usize, after: Option<String>) -> Asked {
         Asked {
             parked: Some(true),
@@ -99,18 +105,27 @@ impl Which {
 async fn list(args: &List) -> Result<ExitCode, Trouble> {
     keys::check_cursor(args.page.after.as_deref(), "dead list")?;
     let source = args.source.open().await?;
-    let page = source
-        .list(&args.which.asked(usize::from(args.page.limit), args.page.after.clone()), Bodies::Counted)
-        .await?;
+    let limit = usize::from(args.page.limit);
+    let mut page = source.list(&args.which.asked(limit, args.page.after.clone()), Bodies::Counted).await?;
+    // Jobs have no scope and no route of their own; and they are on the first page.
+    let has_jobs = args.page.after.is_none() && !args.which.is_narrowed();
+    let jobs = if has_jobs { source.parked_jobs(None, limit).await? } else { json!({ "jobs": [] }) };
+    if jobs["jobs"].as_array().is_some_and(|jobs| !jobs.is_empty()) {
+        page["jobs"] = jobs["jobs"].clone();
+    }
     if args.page.json {
         return Ok(print(format!("{page:#}\n").as_bytes()));
     }
     let rows = page["records"].as_array().map(Vec::as_slice).unwrap_or_default();
-    if rows.is_empty() {
+    let jobs = page["jobs"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if rows.is_empty() && jobs.is_empty() {
         say(format_args!("no dead letters"));
         return Ok(ExitCode::SUCCESS);
     }
-    let code = print(table(rows).as_bytes());
+    let mut tables = Vec::new();
+    tables.extend((!rows.is_empty()).then(|| table(rows)));
+    tables.extend((!jobs.is_empty()).then(|| job::table(jobs)));
+    let code = print(tables.join("\n").as_bytes());
     keys::say_rest(&page);
     Ok(code)
 }
@@ -123,11 +138,7 @@ fn table(records: &[Value]) -> String {
 
 fn row(record: &Value, now: Duration) -> Vec<String> {
     let text = |name: &str| record[name].as_str().unwrap_or("–").to_owned();
-    let error = &record["last_error"];
-    let error = match (error["code"].as_str(), error["detail"].as_str()) {
-        (Some(code), Some(detail)) => one_line(&format!("{code}: {detail}")),
-        _ => "–".to_owned(),
-    };
+    let error = error_of(record);
     let since = record["doubt"]["since"].as_str().and_then(moment);
     vec![
         text("id"),
@@ -137,6 +148,14 @@ fn row(record: &Value, now: Duration) -> Vec<String> {
         shortened(&text("key"), 40),
         shortened(&error, 80),
     ]
+}
+
+fn error_of(shown: &Value) -> String {
+    let error = &shown["last_error"];
+    match (error["code"].as_str(), error["detail"].as_str()) {
+        (Some(code), Some(detail)) => one_line(&format!("{code}: {detail}")),
+        _ => "–".to_owned(),
+    }
 }
 
 /// Since the epoch.
@@ -153,6 +172,9 @@ fn age(age: Duration) -> String {
 }
 
 async fn show(args: &Show) -> Result<ExitCode, Trouble> {
+    if let Ok(id) = args.record.parse() {
+        return job::show(args, id).await;
+    }
     let (id, shown) = keys::look(args).await?;
     if args.json {
         return Ok(print(format!("{shown:#}\n").as_bytes()));
@@ -188,12 +210,13 @@ fn what_to_do(id: RecordId, shown: &Value) -> String {
 const QUESTION: &str = "Have the machine ask again?";
 
 async fn retry(args: &Retry) -> Result<ExitCode, Trouble> {
-    let is_narrowed = args.which.scope.is_some() || args.which.operation.is_some();
+    let is_narrowed = args.which.is_narrowed();
     match &args.id {
         Some(_) if is_narrowed => {
             let words = "--scope and --operation are for --all; one record is named by its id";
             Err(Trouble::Wrong(words.to_owned()))
         }
+        Some(id) if id.starts_with("job_") => job::retry(&args.acting, id, args.version.as_deref()).await,
         Some(id) => {
             let seen = Seen::new(id, args.version.as_deref());
             act::on_one(&args.acting, &seen, Verb::Retry, act::nothing_more(), QUESTION).await

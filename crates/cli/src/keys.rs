@@ -59,10 +59,10 @@ struct List {
 #[derive(clap::Args)]
 pub(crate) struct Show {
     #[command(flatten)]
-    source: Where,
+    pub(crate) source: Where,
     /// The record's id, or the client's key
     #[arg(value_name = "ID|KEY")]
-    record: String,
+    pub(crate) record: String,
     /// The key's scope; without it, the key must be in one scope only
     #[arg(long)]
     scope: Option<String>,
@@ -71,7 +71,7 @@ pub(crate) struct Show {
     operation: Option<String>,
     /// Show the stored answer's body too, which is customers' data
     #[arg(long)]
-    body: bool,
+    pub(crate) body: bool,
     /// For programs
     #[arg(long)]
     pub(crate) json: bool,

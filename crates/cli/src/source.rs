@@ -14,9 +14,11 @@ use oncegate_core::identity::RecordId;
 use oncegate_core::record::StateKind;
 use oncegate_core::time::{Now, Timestamp};
 use oncegate_engine::Told;
+use oncegate_gateway::job;
 use oncegate_gateway::operate::{self, Refused, Verb, Wish};
 use oncegate_gateway::record::{self, Bodies};
 use oncegate_gateway::story::{STORY_MAX, story};
+use oncegate_store::jobs::{JobId, Jobs as _};
 use oncegate_store::{Cursor, Filter};
 use serde_json::{Value, json};
 
@@ -229,6 +231,41 @@ impl Source {
         }
     }
 
+    /// Jobs of the outbox that wait for an operator, oldest first.
+    pub(crate) async fn parked_jobs(&self, after: Option<JobId>, limit: usize) -> Result<Value, Trouble> {
+        let Some(store) = self.in_store() else {
+            let after = after.map(|id| format!("&after={id}")).unwrap_or_default();
+            return self.get(&format!("/api/v1/jobs/parked?limit={limit}{after}")).await;
+        };
+        if !store.keeps_outbox() {
+            return Ok(json!({ "jobs": [], "next": null }));
+        }
+        Ok(job::page(&store.parked(after, limit).await.map_err(|error| failed(&error))?, limit))
+    }
+
+    /// One job.
+    pub(crate) async fn job(&self, id: JobId, bodies: Bodies) -> Result<Value, Trouble> {
+        let Some(store) = self.in_store() else {
+            let body = if bodies == Bodies::Shown { "?body=true" } else { "" };
+            return self.get(&format!("/api/v1/jobs/{id}{body}")).await;
+        };
+        let found = store.job(id).await.map_err(|error| failed(&error))?;
+        let found = found.ok_or_else(|| Trouble::NotFound(sentence(&operate::no_job(id))))?;
+        Ok(job::for_operator(&found, bodies))
+    }
+
+    /// Has a parked job tried again.
+    pub(crate) async fn retry_job(&self, id: JobId, wish: &Value) -> Result<Value, Trouble> {
+        let engine = match self {
+            Self::Engine(engine) => engine,
+            Self::Gateway { .. } => return self.post(&format!("/api/v1/jobs/{id}/retry"), wish).await,
+            Self::Store(_) => return Err(Trouble::Failed("a store is acted on by an engine".to_owned())),
+        };
+        let wish = operate::read_retry(wish.to_string().as_bytes());
+        let wish = wish.map_err(|bad| Trouble::Wrong(sentence(&bad.to_string())))?;
+        operate::retry_job(engine, id, &wish).await.map_err(refused)
+    }
+
     /// How many records are in each state.
     pub(crate) async fn counts(&self) -> Result<Value, Trouble> {
         let Some(store) = self.in_store() else { return self.get("/api/v1/counts").await };
@@ -271,13 +308,7 @@ impl Source {
         };
         let wish = Wish::read(verb, wish.to_string().as_bytes());
         let wish = wish.map_err(|bad| Trouble::Wrong(sentence(&bad.to_string())))?;
-        operate::carry_out(engine, id, &wish).await.map_err(|refused| match refused {
-            Refused::NotFound(words) => Trouble::NotFound(sentence(&words)),
-            Refused::Changed { words, .. } | Refused::NotAllowed { words, .. } => {
-                Trouble::Refused(sentence(&words))
-            }
-            Refused::Store(words) => Trouble::Failed(sentence(&words)),
-        })
+        operate::carry_out(engine, id, &wish).await.map_err(refused)
     }
 
     /// Waits until the other nodes have heard of what was done here; says whether those that hold an answer let go of it. A gateway
@@ -338,6 +369,16 @@ impl Source {
                 "http://{address} answered {status}, as no admin listener does; is it the one for clients?"
             ))),
         }
+    }
+}
+
+fn refused(refused: Refused) -> Trouble {
+    match refused {
+        Refused::NotFound(words) => Trouble::NotFound(sentence(&words)),
+        Refused::Changed { words, .. } | Refused::NotAllowed { words, .. } => {
+            Trouble::Refused(sentence(&words))
+        }
+        Refused::Store(words) => Trouble::Failed(sentence(&words)),
     }
 }
 

@@ -13,6 +13,7 @@
 mod attend;
 mod effect;
 mod keep;
+mod operate;
 mod pump;
 
 use std::collections::BTreeMap;

@@ -44,7 +44,7 @@ pub trait Probe: Send + Sync + 'static {
 pub type Asking<'a> = Pin<Box<dyn Future<Output = Found> + Send + 'a>>;
 
 /// How long, and how often it is asked.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
     /// One question.
     pub timeout: Duration,

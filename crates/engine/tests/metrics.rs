@@ -11,13 +11,17 @@ mod world;
 use std::time::Duration;
 
 use oncegate_core::decide::{Event, Finding, Retry, Verdict};
+use oncegate_core::identity::Token;
 use oncegate_core::key::Key;
 use oncegate_core::policy::Profile;
 use oncegate_core::record::{AfterRetention, GoneStatus, Reason};
 use oncegate_engine::{
-    Engine, Heard, Life, Message, NoProbe, Options, Route, Says, Worker, WorkerOptions, names,
+    Delivering, Delivery, Effect, Effects, Engine, Heard, Life, Message, NoProbe, Options, OutboxOptions,
+    Route, Says, Sent, Worker, WorkerOptions, names,
 };
 use oncegate_store::faulty::Fault;
+use oncegate_store::jobs::{Job, JobId, Jobs as _};
+use oncegate_store::memory::MemoryStore;
 
 use recorder::Counts;
 use world::{
@@ -323,7 +327,7 @@ async fn neither_a_dead_letter_nor_the_oldest_doubt_is_hidden_by_a_thousand_othe
     }
     engine.work(Worker::Watcher, &options, &NoProbe).await.unwrap();
     let shown = [names::UNKNOWN_OPEN, names::DEAD_LETTERS, names::UNKNOWN_OLDEST]
-        .map(|name| counts.shows(name).to_string());
+        .map(|name| counts.gauge(name, &[]).unwrap().to_string());
     assert_eq!(shown, ["1102", "1", "3600"]);
 }
 
@@ -348,4 +352,49 @@ async fn questions_and_passes_are_counted() {
     let passes = workers.passes(Worker::Sweeper);
     soon(workers.until_passes(Worker::Sweeper, passes + 2)).await;
     assert!(counts.labelled(names::WORKER_ERROR, &[("worker", "sweeper")]) >= 1);
+}
+
+/// Delivers the first, puts off the second, refuses the third.
+struct Moods;
+
+impl Effect for Moods {
+    fn deliver<'a>(&'a self, delivery: &'a Delivery<'a>) -> Delivering<'a> {
+        Box::pin(std::future::ready(match delivery.payload {
+            b"1" => Sent::Delivered { reference: None, answer: None },
+            b"2" => Sent::Later { after: None, why: "busy".into() },
+            _ => Sent::Refused("no".into()),
+        }))
+    }
+}
+
+#[tokio::test]
+async fn the_outbox_is_counted_and_measured() {
+    let counts = Counts::start().await;
+    let hand = Hand::new();
+    let engine = start(MemoryStore::with_clock(hand.clock()), Options::default()).await;
+    let (life, effects) = (Token::from_bytes([4; 16]), Effects::new().with("mood", Moods));
+    let jobs = [1_u32, 2, 3].map(|n| {
+        let whose = (id(&ietf(), "k"), life);
+        Job::promised(JobId::of(life, n), "mood", n.to_string().into_bytes(), whose, hand.now())
+    });
+    engine.store().promise(&jobs).await.unwrap();
+    let options = OutboxOptions::default();
+    engine.work_outbox(&effects, &options).await.unwrap();
+    assert_eq!(counts.of(names::OUTBOX_DELIVERY), 3);
+    for result in ["delivered", "later", "refused"] {
+        let labels = [("effect", "mood"), ("result", result)];
+        assert_eq!(counts.labelled(names::OUTBOX_DELIVERY, &labels), 1, "{result}");
+    }
+    assert_eq!(counts.of(names::OUTBOX_PARKED), 1);
+    assert_eq!(counts.of(names::OUTBOX_SECONDS), 3);
+    hand.turn(Duration::from_secs(90));
+    engine.tidy_outbox(&effects, &options).await.unwrap();
+    let gauge = |name| counts.gauge(name, &[("effect", "mood")]);
+    assert_eq!(gauge(names::OUTBOX_WAITING), Some(1.0));
+    assert_eq!(gauge(names::OUTBOX_DEAD), Some(1.0));
+    assert_eq!(gauge(names::OUTBOX_OLDEST), Some(90.0));
+    // Before anything has happened, everything is there, and at nothing.
+    let quiet = engine.start_outbox(&Effects::new().with("quiet", Moods), &options);
+    assert_eq!(counts.gauge(names::OUTBOX_WAITING, &[("effect", "quiet")]), Some(0.0));
+    drop(quiet);
 }

@@ -6,6 +6,7 @@
 mod acts;
 mod api;
 mod health;
+mod jobs;
 mod openapi;
 mod token;
 
@@ -57,6 +58,9 @@ impl Admin {
             .route("/api/v1/records/{id}/resolve", post(acts::resolve))
             .route("/api/v1/records/{id}/retry", post(acts::retry))
             .route("/api/v1/records/{id}/forget", post(acts::forget))
+            .route("/api/v1/jobs/parked", get(jobs::parked))
+            .route("/api/v1/jobs/{id}", get(jobs::show))
+            .route("/api/v1/jobs/{id}/retry", post(jobs::retry))
             .route("/api/v1/counts", get(api::counts))
             .route("/api/v1/openapi.json", get(openapi::document))
             .layer(middleware::from_fn_with_state(self.clone(), token::check));

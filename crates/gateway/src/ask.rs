@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Uri, header};
-use http_body_util::{BodyExt as _, Empty};
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -81,36 +81,46 @@ impl Asker {
         }
     }
 
-    /// One exchange, on a connection of its own: probes are few, and one that hangs holds up nobody.
-    async fn ask(&self, question: Question, bytes_max: u64) -> Result<(u16, HeaderMap, Vec<u8>), String> {
-        let Question { target, method, headers } = question;
-        let (upstream, path) = self.whom(&target)?;
-        let connector = Connector::new(&upstream).map_err(|error| error.to_string())?;
-        let mut request = Request::builder().method(method).uri(path).body(Empty::<Bytes>::new());
-        if let Ok(request) = &mut request {
-            *request.headers_mut() = headers;
-            let host = upstream.authority.as_str().parse().map_err(|_| "its host is no header".to_owned())?;
-            request.headers_mut().insert(header::HOST, host);
-        }
-        let request = request.map_err(|error| error.to_string())?;
-        let wire = connector.wire().await.map_err(|failed| failed.0.to_string())?;
-        match wire {
-            Wire::Plain(stream) => exchange(stream, request, bytes_max).await,
-            Wire::Tls(stream) => exchange(stream, request, bytes_max).await,
-        }
+    async fn ask(&self, question: Question, bytes_max: u64) -> Result<Answered, String> {
+        send(&self.upstream, question, Bytes::new(), bytes_max).await
     }
+}
 
-    fn whom(&self, target: &Target) -> Result<(Upstream, String), String> {
-        let one = |upstream: &Upstream| Upstream { http: Http::One, ..upstream.clone() };
-        match target {
-            Target::Upstream(path) => Ok((one(&self.upstream), format!("{}{path}", self.upstream.base_path))),
-            Target::Elsewhere(uri) => {
-                let authority = uri.authority().cloned().ok_or("its URL has no host")?;
-                let is_tls = uri.scheme() == Some(&http::uri::Scheme::HTTPS);
-                let upstream =
-                    Upstream { authority, is_tls, base_path: String::new(), ..one(&self.upstream) };
-                Ok((upstream, path_of(uri)))
-            }
+/// Status, headers and body.
+pub(crate) type Answered = (u16, HeaderMap, Vec<u8>);
+
+/// One exchange, on a connection of its own: one that hangs holds up nobody.
+pub(crate) async fn send(
+    upstream: &Upstream,
+    question: Question,
+    body: Bytes,
+    bytes_max: u64,
+) -> Result<Answered, String> {
+    let Question { target, method, headers } = question;
+    let (upstream, path) = whom(upstream, &target)?;
+    let connector = Connector::new(&upstream).map_err(|error| error.to_string())?;
+    let mut request = Request::builder().method(method).uri(path).body(Full::new(body));
+    if let Ok(request) = &mut request {
+        *request.headers_mut() = headers;
+        let host = upstream.authority.as_str().parse().map_err(|_| "its host is no header".to_owned())?;
+        request.headers_mut().insert(header::HOST, host);
+    }
+    let request = request.map_err(|error| error.to_string())?;
+    let wire = connector.wire().await.map_err(|failed| failed.0.to_string())?;
+    match wire {
+        Wire::Plain(stream) => exchange(stream, request, bytes_max).await,
+        Wire::Tls(stream) => exchange(stream, request, bytes_max).await,
+    }
+}
+
+fn whom(upstream: &Upstream, target: &Target) -> Result<(Upstream, String), String> {
+    let one = Upstream { http: Http::One, ..upstream.clone() };
+    match target {
+        Target::Upstream(path) => Ok((one, format!("{}{path}", upstream.base_path))),
+        Target::Elsewhere(uri) => {
+            let authority = uri.authority().cloned().ok_or("its URL has no host")?;
+            let is_tls = uri.scheme() == Some(&http::uri::Scheme::HTTPS);
+            Ok((Upstream { authority, is_tls, base_path: String::new(), ..one }, path_of(uri)))
         }
     }
 }
@@ -160,11 +170,7 @@ fn path_of(uri: &Uri) -> String {
     uri.path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string)
 }
 
-async fn exchange<T>(
-    stream: T,
-    request: Request<Empty<Bytes>>,
-    bytes_max: u64,
-) -> Result<(u16, HeaderMap, Vec<u8>), String>
+async fn exchange<T>(stream: T, request: Request<Full<Bytes>>, bytes_max: u64) -> Result<Answered, String>
 where
     T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {

@@ -3,6 +3,7 @@
 //! Flags override environment variables, which override the file; the command line gives the first two as [`Given`].
 
 mod check;
+mod effect;
 mod error;
 mod file;
 mod reconcile;
@@ -29,7 +30,7 @@ pub(crate) use word::{Size, Words};
 
 use file::File;
 
-use crate::reconcile::Webhook;
+use crate::reconcile::{HttpEffect, Webhook};
 
 /// What the command line and the environment say; it stands before the file.
 #[derive(Clone, Debug, Default)]
@@ -75,6 +76,8 @@ pub struct Config {
     pub otherwise: Rule,
     /// What providers tell by themselves.
     pub webhooks: Vec<Webhook>,
+    /// What the outbox delivers.
+    pub effects: Vec<HttpEffect>,
     /// What is allowed and hardly meant.
     pub warnings: Vec<String>,
 }

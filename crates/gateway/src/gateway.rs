@@ -9,7 +9,7 @@ use std::time::Duration;
 use hyper_util::server::graceful::GracefulShutdown;
 use metrics_exporter_prometheus::PrometheusHandle;
 use oncegate::{AnyStore, OpenError};
-use oncegate_engine::{Engine, Options, Probe, Shared, Workers};
+use oncegate_engine::{Engine, Options, Outbox, OutboxOptions, Probe, Shared, Workers};
 use oncegate_store::Store as _;
 use oncegate_store_redis::RedisCacheOptions;
 use tokio::sync::watch;
@@ -18,6 +18,7 @@ use tokio::task::JoinHandle;
 use crate::admin::{self, Admin};
 use crate::ask::Asker;
 use crate::config::{Config, ConfigError};
+use crate::effects::effects;
 use crate::listener::{self, Listener};
 use crate::proxy::{Limiter, Proxy};
 use crate::public::Public;
@@ -38,6 +39,7 @@ pub struct Gateway {
     abandon: watch::Sender<bool>,
     asker: Arc<Asker>,
     workers: Workers,
+    outbox: Option<Outbox>,
     accepting: JoinHandle<GracefulShutdown>,
     administering: JoinHandle<()>,
 }
@@ -57,6 +59,10 @@ impl Gateway {
 
         let store = oncegate::open(config.store.url.expose()).await.map_err(StartError::Store)?;
         let warnings = store.warnings();
+        if !config.effects.is_empty() && !store.keeps_outbox() {
+            let words = "this store keeps no outbox, so nothing would ever be delivered; a PostgreSQL or a SQLite file does";
+            return Err(ConfigError::of("effect", words.to_owned()).into());
+        }
         let options = options(&config, &store)?;
         let engine = Engine::start(store, options).await.map_err(StartError::Engine)?;
         let public = Public::new(engine.clone(), proxy, Arc::clone(&limiter), &config);
@@ -70,6 +76,8 @@ impl Gateway {
         let asker = Arc::new(Asker::new(&config));
         let probe: Arc<dyn Probe> = Arc::clone(&asker) as Arc<dyn Probe>;
         let workers = engine.start_workers(&config.workers.options, &probe);
+        let effects = effects(&config);
+        let outbox = (!effects.is_empty()).then(|| engine.start_outbox(&effects, &OutboxOptions::default()));
         Ok(Self {
             config,
             engine,
@@ -81,6 +89,7 @@ impl Gateway {
             abandon,
             asker,
             workers,
+            outbox,
             accepting,
             administering,
         })
@@ -120,6 +129,7 @@ impl Gateway {
             ("store", was.store != config.store),
             ("limits", was.limits != config.limits),
             ("workers", was.workers != config.workers),
+            ("effect", was.effects != config.effects),
         ];
         let needs_restart = differences.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name);
         let reloaded = Reloaded { routes: config.routes.len(), needs_restart: needs_restart.collect() };
@@ -158,6 +168,7 @@ impl Gateway {
         }
         // What they had begun is found again, here or on another node.
         drop(self.workers);
+        drop(self.outbox);
         // Until here operators could ask how far it is.
         drop(self.stop);
         let _ = tokio::time::timeout(Duration::from_secs(1), self.administering).await;

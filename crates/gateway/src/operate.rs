@@ -6,6 +6,7 @@
 //! Not here: the rules (core), the audit trail's entry (engine).
 
 mod answer;
+mod jobs;
 mod wish;
 mod words;
 
@@ -21,6 +22,7 @@ use serde_json::{Value, json};
 use crate::record::{self, Bodies};
 
 pub use answer::answer;
+pub use jobs::{no_job, read_retry, retry_job};
 pub use wish::{Bad, Verb, WISH_BYTES_MAX, Wish};
 
 /// Why nothing was done; or, of [`Refused::Store`], why that is not known.

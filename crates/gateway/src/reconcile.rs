@@ -1,4 +1,4 @@
-//! What became of a request whose outcome nobody knows: the little language of probes and webhooks.
+//! What became of a request whose outcome nobody knows: the little language of probes and webhooks; and of the outbox's effects.
 //!
 //! Pure: a question is made of a record, a judgement of an answer, a reading of an event, and a signature is checked, without a clock, a
 //! socket or a store. Whoever asks and whoever settles is elsewhere.
@@ -10,6 +10,7 @@ mod about;
 mod answer;
 mod condition;
 mod document;
+mod effect;
 mod life;
 mod moment;
 mod probe;
@@ -22,6 +23,7 @@ pub use about::{About, forwarded_key};
 pub use answer::{Body, Build, Case, bounded};
 pub use condition::{Condition, Expected, Scalar, Statuses, Test};
 pub use document::NotJson;
+pub use effect::HttpEffect;
 pub use life::{Claim, Proof};
 pub use moment::Moment;
 pub use probe::{Judgement, Method, Probe, ProbeAnswer, Question, Target, Unaskable, judge};

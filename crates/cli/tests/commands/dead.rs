@@ -3,9 +3,11 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use insta::assert_snapshot;
+use oncegate_core::identity::Token;
 use oncegate_core::record::{Reason, Record, State};
 use oncegate_core::scope::Operation;
 use oncegate_core::time::Timestamp;
+use oncegate_store::jobs::{Became, Claim, Job, JobId, Jobs as _, Report};
 
 use crate::acts::{VERSION, steady};
 use crate::desk::{Desk, seen};
@@ -105,6 +107,51 @@ fn all_of_a_route_are_asked_about_again() {
     }
     assert!(!desk.ask("keys show order-2").contains("operator"), "it was no dead letter");
     assert_snapshot!("all_nothing", desk.ask(&format!("{line} --yes")));
+}
+
+/// Of the request `order-1`: given up by its provider, and promised so long ago.
+fn park_job(desk: &Desk) -> JobId {
+    let (record, token) = (records::parked("order-1"), Token::from_bytes([3; 16]));
+    let id = JobId::of(record.life, 0);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().saturating_sub(hours(3));
+    let now = Timestamp::from_micros(i64::try_from(now.as_micros()).unwrap());
+    let job = Job::promised(id, "charge", b"{\"amount\":100}".to_vec(), (record.id, record.life), now);
+    let url = format!("sqlite://{}", desk.path().join("oncegate.db").display());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let store = oncegate::open(&url).await.unwrap();
+        store.promise(&[job]).await.unwrap();
+        let claim = Claim { token, effects: &["charge"], span: hours(1), limit: 1 };
+        assert_eq!(store.claim(&claim).await.unwrap().len(), 1);
+        let refused = Reason::new("refused", "no such account\n\x1b[2J");
+        let report = Report { id, became: Became::Parked(refused) };
+        assert_eq!(store.report(token, &[report]).await.unwrap(), [true]);
+    });
+    id
+}
+
+#[test]
+fn a_job_that_was_given_up_is_listed_shown_and_tried_again() {
+    let desk = Desk::with(vec![records::paid("acme", "order-1")]);
+    let id = park_job(&desk);
+    assert_snapshot!("job_list", desk.ask("dead list"));
+    assert_snapshot!("job_show", steady(&desk.ask(&format!("dead show {id} --body"))));
+    let json = desk.command("dead list --json --store sqlite://oncegate.db").output().unwrap().stdout;
+    let page: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    assert_eq!(page["jobs"][0]["id"], id.to_string());
+    assert_eq!(page["jobs"][0]["last_error"]["code"], "refused");
+    assert!(page["jobs"][0]["payload"].is_null(), "customers' data");
+    assert_eq!(desk.ask("dead list --scope acme"), desk.ask("dead list --scope nobody"), "jobs have none");
+    let line = format!("dead retry {id} {WHY}");
+    assert_snapshot!("job_retry_not_asked", steady(&desk.ask(&line)));
+    assert_snapshot!("job_retry", desk.ask(&format!("{line} --yes")));
+    assert_snapshot!("job_retry_again", desk.ask(&format!("{line} --yes")));
+    assert_snapshot!("job_retry_version", desk.ask(&format!("{line} --version {VERSION}")));
+    assert_snapshot!("job_nobody", desk.ask("dead show job_00000000000000000000000000"));
+    assert!(desk.ask("dead list").contains("no dead letters"));
+    let story = desk.ask("keys show order-1");
+    let told = format!("operator ada: to be asked about again; reason: \"{id}: the provider is back\"");
+    assert!(story.contains(&told), "{story}");
 }
 
 /// More than one page of them.

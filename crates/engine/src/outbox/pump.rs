@@ -27,6 +27,8 @@ pub(super) struct Pump<S> {
     at_once: usize,
     span: Duration,
     under_way: JoinSet<Ended>,
+    /// The first of a line is over: the next one may be due at once.
+    has_followers: bool,
 }
 
 /// A job of which something has become.
@@ -51,6 +53,7 @@ impl<S: Jobs> Pump<S> {
             at_once: options.at_once.max(1),
             span: effect.patience().timeout.saturating_add(options.claim_slack),
             under_way: JoinSet::new(),
+            has_followers: false,
         }
     }
 
@@ -105,6 +108,7 @@ impl<S: Jobs> Pump<S> {
             tokio::select! {
                 Some(first) = self.under_way.join_next() => {
                     self.report_ended(first).await;
+                    is_time |= std::mem::take(&mut self.has_followers);
                 }
                 () = tokio::time::sleep_until(next), if !is_time => is_time = true,
                 // The sender is the engine's own, and lives as long as this.
@@ -176,7 +180,8 @@ impl<S: Jobs> Pump<S> {
                     counter!(names::OUTBOX_PARKED, "effect" => job.effect.to_string()).increment(1);
                     tracing::warn!(job = %job.id, record = %job.record, %why, "a job was put before an operator");
                 }
-                Became::Done(_) | Became::Later { .. } => {}
+                Became::Done(_) => self.has_followers |= job.line.is_some(),
+                Became::Later { .. } => {}
             }
         }
         written

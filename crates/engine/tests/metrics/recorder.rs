@@ -22,17 +22,22 @@ const RESERVES_AND_RECONCILIATION: &[&str] = &[
     oncegate_engine::names::RECONCILE_FAILED,
 ];
 
-type Values = Arc<Mutex<BTreeMap<Key, Arc<AtomicU64>>>>;
-
 #[derive(Clone, Default)]
 struct Shared {
-    used: Values,
-    gauges: Values,
+    used: Cells,
+    /// The bits of what each shows.
+    gauges: Cells,
+}
+
+type Cells = Arc<Mutex<BTreeMap<Key, Arc<AtomicU64>>>>;
+
+fn cell(cells: &Cells, key: &Key) -> Arc<AtomicU64> {
+    Arc::clone(cells.lock().unwrap().entry(key.clone()).or_default())
 }
 
 impl Shared {
     fn used(&self, key: &Key) -> Arc<AtomicU64> {
-        Arc::clone(self.used.lock().unwrap().entry(key.clone()).or_default())
+        cell(&self.used, key)
     }
 
     fn values(&self) -> BTreeMap<Key, u64> {
@@ -74,19 +79,15 @@ impl Counts {
         self.since().filter(|(key, _)| key.name() == name).map(|(_, count)| count).sum()
     }
 
-    /// What a gauge shows; NaN if it was never set.
-    pub(crate) fn shows(&self, name: &str) -> f64 {
-        let gauges = self.shared.gauges.lock().unwrap();
-        let gauge = gauges.iter().find(|(key, _)| key.name() == name);
-        gauge.map_or(f64::NAN, |(_, value)| f64::from_bits(value.load(Ordering::SeqCst)))
+    pub(crate) fn labelled(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
+        self.since().filter(|(key, _)| is_labelled(key, name, labels)).map(|(_, count)| count).sum()
     }
 
-    pub(crate) fn labelled(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
-        let is_it = |key: &Key| {
-            let found: Vec<_> = key.labels().map(|label| (label.key(), label.value())).collect();
-            key.name() == name && found == labels
-        };
-        self.since().filter(|(key, _)| is_it(key)).map(|(_, count)| count).sum()
+    /// What a gauge shows; `None`: it was never set.
+    pub(crate) fn gauge(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+        let gauges = self.shared.gauges.lock().unwrap();
+        let shown = gauges.iter().find(|(key, _)| is_labelled(key, name, labels));
+        shown.map(|(_, bits)| f64::from_bits(bits.load(Ordering::SeqCst)))
     }
 
     fn since(&self) -> impl Iterator<Item = (Key, u64)> {
@@ -95,6 +96,11 @@ impl Counts {
             (key, count - before)
         })
     }
+}
+
+fn is_labelled(key: &Key, name: &str, labels: &[(&str, &str)]) -> bool {
+    let found: Vec<_> = key.labels().map(|label| (label.key(), label.value())).collect();
+    key.name() == name && found == labels
 }
 
 impl Recorder for Shared {
@@ -109,7 +115,7 @@ impl Recorder for Shared {
     }
 
     fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
-        Gauge::from_arc(Arc::clone(self.gauges.lock().unwrap().entry(key.clone()).or_default()))
+        Gauge::from_arc(cell(&self.gauges, key))
     }
 
     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {

@@ -12,6 +12,7 @@ mod failover;
 mod load;
 mod node;
 mod outages;
+mod outbox;
 mod race;
 mod schema;
 mod shared_cache;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
             "racer" => race::racer(),
             "loader" => load::loader(),
             "node" => node::node(),
+            "outbox" => outbox::worker(),
             other => panic!("no role {other}"),
         }
         return ExitCode::SUCCESS;
@@ -66,6 +68,11 @@ fn main() -> ExitCode {
             "an_entry_from_before_a_forgetting_is_not_replayed_once_the_key_runs_again",
             shared_cache::stale,
         ),
+        trial(
+            "a_killed_outbox_is_finished_by_another_and_charges_once_on_postgres",
+            outbox::killed_on_postgres,
+        ),
+        trial("a_killed_outbox_is_finished_by_another_and_charges_once_on_sqlite", outbox::killed_on_sqlite),
         trial("two_processes_racing_through_a_pooler_run_each_key_once", race::pooled),
     ];
     libtest_mimic::run(&Arguments::from_args(), tests).exit_code()

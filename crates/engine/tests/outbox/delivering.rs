@@ -199,6 +199,20 @@ async fn a_promise_on_this_node_wakes_an_idle_outbox() {
     drop(outbox);
 }
 
+/// Nobody waits for the next look between two jobs of a line.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_line_goes_on_at_once() {
+    let (engine, _place) = sqlite(None).await;
+    let provider = Provider::willing();
+    let jobs: Vec<_> = (0..20).map(|n| Job { line: Some("one".into()), ..job(&engine, n) }).collect();
+    promise(&engine, &jobs).await;
+    let options = OutboxOptions { every: Duration::from_hours(1), ..quick() };
+    let outbox = engine.start_outbox(&provider.effects(), &options);
+    until_empty(&engine).await;
+    are_done(&engine, &jobs).await;
+    drop(outbox);
+}
+
 #[tokio::test]
 async fn what_has_been_over_for_long_is_dropped() {
     let hand = Hand::new();

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::Admin;
 use super::api::{bad, no_record, not_an_id, problem, within};
-use crate::operate::{self, Refused, Verb, WISH_BYTES_MAX, Wish};
+use crate::operate::{self, Bad, Refused, Verb, WISH_BYTES_MAX, Wish};
 use crate::story::{STORY_MAX, story};
 
 /// How long an act may take.
@@ -67,15 +67,29 @@ async fn act(admin: &Admin, id: &str, verb: Verb, request: Request) -> Result<Re
         return Err(refused);
     }
     let id = id.parse().map_err(|_| not_an_id(id))?;
+    let wish = wished(request, |body| Wish::read(verb, body)).await?;
+    let engine = admin.0.engine.clone();
+    carried_out(async move { operate::carry_out(&engine, id, &wish).await }).await
+}
+
+/// What is wanted, or why that cannot be read.
+pub(super) async fn wished(
+    request: Request,
+    read: impl FnOnce(&[u8]) -> Result<Wish, Bad>,
+) -> Result<Wish, Response> {
     let body = axum::body::to_bytes(request.into_body(), WISH_BYTES_MAX).await.map_err(|_| {
         let words =
             format!("It did not come whole, or is larger than {WISH_BYTES_MAX} bytes. Nothing was changed.");
         problem(StatusCode::PAYLOAD_TOO_LARGE, "Not taken", &words)
     })?;
-    let wish = Wish::read(verb, &body).map_err(|words| bad(&format!("{words} Nothing was changed.")))?;
-    let engine = admin.0.engine.clone();
-    // In a task of its own: whoever hangs up has not stopped half of it.
-    let acting = tokio::spawn(async move { operate::carry_out(&engine, id, &wish).await });
+    read(&body).map_err(|words| bad(&format!("{words} Nothing was changed.")))
+}
+
+/// Sees an act to its end, in a task of its own: whoever hangs up has not stopped half of it.
+pub(super) async fn carried_out(
+    acting: impl Future<Output = Result<Value, Refused>> + Send + 'static,
+) -> Result<Response, Response> {
+    let acting = tokio::spawn(acting);
     match tokio::time::timeout(PATIENCE, acting).await {
         Ok(Ok(Ok(done))) => Ok(Json(done).into_response()),
         Ok(Ok(Err(refused))) => Err(refusal(refused)),
@@ -111,7 +125,7 @@ fn conflict(title: &str, words: &str, record: &Value) -> Response {
 
 /// Refuses those who may not mean it: a web page can make a browser post forms, but not JSON; and where there is no token, nothing
 /// that comes from a page of elsewhere or through a proxy.
-fn not_meant(admin: &Admin, headers: &HeaderMap) -> Option<Response> {
+pub(super) fn not_meant(admin: &Admin, headers: &HeaderMap) -> Option<Response> {
     if !is_json(headers) {
         let words = "Send it as `content-type: application/json`. Nothing was changed.";
         return Some(problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Not JSON", words));

@@ -18,9 +18,9 @@ use super::Admin;
 use crate::record::{self, Bodies};
 
 /// A page, if nobody says how long.
-const PAGE: usize = 50;
+pub(super) const PAGE: usize = 50;
 /// The longest page.
-const PAGE_MAX: usize = 500;
+pub(super) const PAGE_MAX: usize = 500;
 /// How long a question may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -72,7 +72,7 @@ pub(super) async fn list(
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct AskedOne {
-    body: bool,
+    pub(super) body: bool,
 }
 
 /// `GET /api/v1/records/{id}`
@@ -104,7 +104,7 @@ pub(super) async fn nothing_here() -> Response {
     problem(StatusCode::NOT_FOUND, "Nothing here", words)
 }
 
-const fn bodies(are_shown: bool) -> Bodies {
+pub(super) const fn bodies(are_shown: bool) -> Bodies {
     if are_shown { Bodies::Shown } else { Bodies::Counted }
 }
 

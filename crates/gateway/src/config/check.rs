@@ -11,6 +11,7 @@ use oncegate_core::record::AfterRetention;
 use oncegate_engine::WorkerOptions;
 use toml::Spanned;
 
+use super::effect;
 use super::error::ConfigError;
 use super::file::{Anonymous, File, HostHeader, Http, ScopeFrom};
 use super::reconcile::{self, Environment};
@@ -77,6 +78,7 @@ pub(super) fn check(file: &File, given: &Given, source: &Source<'_>) -> Result<C
         routes,
         otherwise,
         webhooks: reconcile::webhooks(&file.webhook, derives, source)?,
+        effects: effect::effects(&file.effect, source)?,
         warnings: Vec::new(),
     };
     config.warnings = warnings(&config);

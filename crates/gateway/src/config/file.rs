@@ -33,6 +33,7 @@ pub(crate) struct File {
     pub(crate) defaults: Rules,
     pub(crate) route: Vec<Spanned<Rules>>,
     pub(crate) webhook: Vec<Spanned<reconcile::Webhook>>,
+    pub(crate) effect: Vec<Spanned<reconcile::Effect>>,
 }
 
 /// `[listen]`

@@ -16,7 +16,7 @@ use super::file::reconcile as typed;
 use super::word::{Count, Secret, Size, Span};
 use crate::reconcile::{
     Body, Build, Case, Condition, HeaderTemplate, Inserted, Method, Probe, Proof, RecordAt, Scheme,
-    SigningSecret, Statuses, TemplateError, UrlTemplate, Variable, Webhook,
+    SigningSecret, Statuses, Target, TemplateError, UrlTemplate, Variable, Webhook,
 };
 
 /// Variables whose values a file does not hold.
@@ -151,7 +151,7 @@ fn is_ours(name: &HeaderName) -> bool {
         || [header::HOST, header::CONTENT_LENGTH, header::DATE, header::ACCEPT_ENCODING].contains(name)
 }
 
-fn header_name(name: &Spanned<String>, source: &Source<'_>) -> Result<HeaderName, ConfigError> {
+pub(super) fn header_name(name: &Spanned<String>, source: &Source<'_>) -> Result<HeaderName, ConfigError> {
     let parsed = name.get_ref().to_ascii_lowercase().parse::<HeaderName>();
     let parsed = parsed.map_err(|_| source.error(&name.span(), "is not the name of a header"))?;
     if is_ours(&parsed) {
@@ -162,7 +162,7 @@ fn header_name(name: &Spanned<String>, source: &Source<'_>) -> Result<HeaderName
     Ok(parsed)
 }
 
-fn question_headers(
+pub(super) fn question_headers(
     typed: &BTreeMap<Spanned<String>, Spanned<Secret>>,
     source: &Source<'_>,
 ) -> Result<Vec<(HeaderName, HeaderTemplate)>, ConfigError> {
@@ -183,7 +183,7 @@ fn question_headers(
     Ok(headers)
 }
 
-fn span_of(
+pub(super) fn span_of(
     typed: Option<&Spanned<Span>>,
     default: Duration,
     source: &Source<'_>,
@@ -197,7 +197,7 @@ fn span_of(
     }
 }
 
-fn size_of(typed: Option<&Spanned<Size>>, source: &Source<'_>) -> Result<u64, ConfigError> {
+pub(super) fn size_of(typed: Option<&Spanned<Size>>, source: &Source<'_>) -> Result<u64, ConfigError> {
     match typed {
         Some(size) if !(1..=64 << 20).contains(&size.get_ref().0) => {
             Err(source.error(&size.span(), "expected 1 B to 64 MiB"))
@@ -225,13 +225,36 @@ pub(super) fn pauses(
             (None, None) => {}
         }
     }
-    if let Some(count) = &typed.park_after {
-        let Count(number) = *count.get_ref();
-        let number = u32::try_from(number).ok().filter(|number| (1..=1_000_000).contains(number));
-        reconcile.park_after =
-            number.ok_or_else(|| source.error(&count.span(), "expected a number from 1 to 1000000"))?;
-    }
+    reconcile.park_after = count_of(typed.park_after.as_ref(), reconcile.park_after, source)?;
     Ok(())
+}
+
+pub(super) fn count_of(
+    typed: Option<&Spanned<Count>>,
+    default: u32,
+    source: &Source<'_>,
+) -> Result<u32, ConfigError> {
+    let Some(count) = typed else { return Ok(default) };
+    let Count(number) = *count.get_ref();
+    let number = u32::try_from(number).ok().filter(|number| (1..=1_000_000).contains(number));
+    number.ok_or_else(|| source.error(&count.span(), "expected a number from 1 to 1000000"))
+}
+
+/// A URL, or a path on the upstream; without variables.
+pub(super) fn target(url: &Spanned<String>, source: &Source<'_>) -> Result<Target, ConfigError> {
+    let wrong = |words: String| source.error(&url.span(), words);
+    let text = url.get_ref().as_str();
+    // Checked as a probe's is, which may have variables.
+    UrlTemplate::parse(text).map_err(|error| wrong(error.to_string()))?;
+    if text.contains(['{', '}']) {
+        return Err(wrong("has no variables; what is the job's own goes into `body`".to_owned()));
+    }
+    let parsed = if text.starts_with('/') {
+        text.parse().map(Target::Upstream).ok()
+    } else {
+        text.parse().map(Target::Elsewhere).ok()
+    };
+    parsed.ok_or_else(|| wrong("is not a URL".to_owned()))
 }
 
 fn proof(
@@ -258,7 +281,7 @@ fn proof(
     }
 }
 
-fn build(
+pub(super) fn build(
     one: Option<&Spanned<typed::Answer>>,
     several: Option<&Spanned<Vec<Spanned<typed::Answer>>>>,
     source: &Source<'_>,

@@ -276,6 +276,23 @@ impl HeaderTemplate {
         self.pieces.iter().map(piece).collect()
     }
 
+    /// What it says of itself; `None`: a variable stands in it.
+    pub(super) fn fixed(&self) -> Option<HeaderValue> {
+        let mut is_secret = false;
+        let piece = |piece: &Piece| match piece {
+            Piece::Text(text) => Some(text.clone()),
+            Piece::Secret { value, .. } => {
+                is_secret = true;
+                Some(value.expose().to_owned())
+            }
+            Piece::Value(_) => None,
+        };
+        let text: String = self.pieces.iter().map(piece).collect::<Option<_>>()?;
+        let mut value = HeaderValue::from_str(&text).ok()?;
+        value.set_sensitive(is_secret);
+        Some(value)
+    }
+
     pub(super) fn fill(&self, name: &HeaderName, about: &About) -> Result<HeaderValue, Unaskable> {
         let mut text = String::new();
         let mut is_secret = false;

@@ -238,7 +238,7 @@ const WRONG: &[(&str, &str)] = &[
     ),
     (
         "# Grüße\n[liste]\n",
-        "2:2: unknown field `liste`, expected one of `listen`, `admin`, `upstream`, `store`, `scope`, `limits`, `workers`, `shutdown`, `defaults`, `route`, `webhook`",
+        "2:2: unknown field `liste`, expected one of `listen`, `admin`, `upstream`, `store`, `scope`, `limits`, `workers`, `shutdown`, `defaults`, `route`, `webhook`, `effect`",
     ),
     ("[listen\naddress = 1", "1:8: unclosed table, expected `]`"),
     ("[listen]\naddress = \"a\"\naddress = \"b\"", "3:1: duplicate key"),

@@ -312,3 +312,37 @@ fn secrets_are_shown_nowhere() {
         assert!(!error.contains("hunter2"), "{text}\n{error}");
     }
 }
+
+fn effect(out: &str, put: &str) -> String {
+    let lines = ["[[effect]]", "name = \"charge\"", "url = \"https://api.example.com/charges\""];
+    let kept: Vec<_> = lines.into_iter().filter(|line| out.is_empty() || !line.starts_with(out)).collect();
+    format!("{}\n{put}", kept.join("\n"))
+}
+
+#[test]
+fn effects_that_could_not_work_are_refused_with_what_to_do() {
+    for (text, words) in [
+        (effect("name", ""), "an [[effect]] needs `name`"),
+        (effect("url", ""), "an [[effect]] needs `url`"),
+        (effect("url", "url = \"charges\""), "expected a path on the upstream"),
+        (
+            effect("url", "url = \"/charges/{id}\""),
+            "has no variables; what is the job's own goes into `body`",
+        ),
+        (effect("", "method = \"GET\""), "POST"),
+        (effect("", "headers = { x = \"{key}\" }"), "no variables but {env:NAME}"),
+        (effect("", "headers = { x = \"{env:NOBODY}\" }"), "the environment variable NOBODY is not set"),
+        (effect("", "headers = { Idempotency-Key = \"x\" }"), "carries the downstream key"),
+        (effect("", "key_header = \"host\""), "is not for a configuration to set"),
+        (effect("", "body = \"{pointer:x}\""), "an insertion is written like"),
+        (effect("", "backoff = \"1m\"\nbackoff_max = \"1s\""), "the longest pause is shorter than the first"),
+        (effect("", "park_after = 0"), "expected a number from 1 to 1000000"),
+        (effect("", "timeout = \"0s\""), "must be longer than nothing"),
+        (effect("", "answer = { body = \"found\" }"), "an answer needs `status`"),
+        (format!("{}\n{}", effect("", ""), effect("", "")), "there is an effect \"charge\" already"),
+    ] {
+        let refused = refused(&text);
+        assert!(refused.contains(words), "{text}\n{refused}");
+    }
+    assert!(parse(&effect("", "headers = { authorization = \"Bearer {env:TOKEN}\" }")).is_ok());
+}

@@ -123,6 +123,7 @@ fn every_key_is_documented() {
         match section.as_str() {
             "route" | "defaults" => {}
             "webhook" => check("webhook", &keys_of("[[webhook]]\n"), webhook()),
+            "effect" => check("effect", &keys_of("[[effect]]\n"), effect()),
             section => check(section, &keys_of(&format!("[{section}]\n")), &part(section)),
         }
     }
@@ -147,6 +148,38 @@ fn every_key_is_documented() {
 /// The example of a webhook, which needs secrets, and so is a comment.
 fn webhook() -> &'static str {
     REFERENCE.split_once("\n# [[webhook]]\n").unwrap().1
+}
+
+/// The same of an effect.
+fn effect() -> &'static str {
+    REFERENCE.split_once("\n# [[effect]]\n").unwrap().1.split("\n\n").next().unwrap()
+}
+
+#[test]
+fn its_effect_can_be_used_and_what_it_calls_defaults_are_the_defaults() {
+    let token = [("PROVIDER_TOKEN", SECRET)];
+    let lines: Vec<_> = effect().lines().map(|line| line.trim_start_matches("# ")).collect();
+    let used: Vec<_> =
+        effect().lines().filter(|line| !line.starts_with("# # ")).map(|line| &line[2..]).collect();
+    let full = crate::parse_with(&token, &format!("[[effect]]\n{}", used.join("\n"))).unwrap();
+    let needed: Vec<_> = lines
+        .into_iter()
+        .filter(|line| {
+            ["name", "url", "headers", "reference", "answer "].iter().any(|key| line.starts_with(key))
+        })
+        .collect();
+    let short = crate::parse_with(&token, &format!("[[effect]]\n{}", needed.join("\n"))).unwrap();
+    assert_eq!(full.effects.len(), 1);
+    let said = |config: &Config| {
+        let mut effect = config.effects[0].clone();
+        // One list of three conditions, or one condition with three statuses: the same.
+        for list in [&mut effect.delivered, &mut effect.later, &mut effect.refused] {
+            let statuses = list.iter().flat_map(|condition| condition.statuses.clone()).collect();
+            *list = vec![oncegate_gateway::reconcile::Condition { statuses, tests: Vec::new() }];
+        }
+        effect
+    };
+    assert_eq!(said(&full), said(&short));
 }
 
 #[test]

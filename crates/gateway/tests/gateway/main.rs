@@ -8,6 +8,7 @@ mod acts;
 mod admin;
 mod bodies;
 mod client;
+mod effects;
 mod failures;
 mod forwarding;
 mod frames;

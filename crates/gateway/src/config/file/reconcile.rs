@@ -60,6 +60,55 @@ pub(crate) struct Webhook {
     pub(crate) reference: Option<At>,
 }
 
+/// `[[effect]]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Effect {
+    pub(crate) name: Option<Spanned<String>>,
+    pub(crate) url: Option<Spanned<String>>,
+    pub(crate) method: Option<Spanned<Word<Changes>>>,
+    /// Secrets, because they may be.
+    pub(crate) headers: SecretTable,
+    pub(crate) key_header: Option<Spanned<String>>,
+    pub(crate) body: Option<Spanned<String>>,
+    pub(crate) timeout: Option<Spanned<Span>>,
+    pub(crate) backoff: Option<Spanned<Span>>,
+    pub(crate) backoff_max: Option<Spanned<Span>>,
+    pub(crate) park_after: Option<Spanned<Count>>,
+    pub(crate) body_bytes_max: Option<Spanned<Size>>,
+    pub(crate) delivered: Option<Spanned<Vec<Condition>>>,
+    pub(crate) later: Option<Spanned<Vec<Condition>>>,
+    pub(crate) refused: Option<Spanned<Vec<Condition>>>,
+    pub(crate) reference: Option<At>,
+    pub(crate) answer: Option<Spanned<Answer>>,
+    pub(crate) answers: Option<Spanned<Vec<Spanned<Answer>>>>,
+}
+
+/// Methods that may change something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Changes {
+    Post,
+    Put,
+    Patch,
+    Delete,
+}
+
+impl Changes {
+    pub(crate) const fn method(self) -> http::Method {
+        match self {
+            Self::Post => http::Method::POST,
+            Self::Put => http::Method::PUT,
+            Self::Patch => http::Method::PATCH,
+            Self::Delete => http::Method::DELETE,
+        }
+    }
+}
+
+impl Words for Changes {
+    const TABLE: &'static [(&'static str, Self)] =
+        &[("POST", Self::Post), ("PUT", Self::Put), ("PATCH", Self::Patch), ("DELETE", Self::Delete)];
+}
+
 /// `record = { … }`
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]

@@ -1,0 +1,53 @@
+//! The effects of the configuration, over HTTP: the outbox's way to providers.
+//!
+//! **Invariant:** whatever goes wrong on the way may have been delivered all the same, and is tried again under the same key.
+//! Not here: what an answer means (`reconcile`), when it is tried, and what follows (the engine's outbox).
+
+use std::time::SystemTime;
+
+use oncegate_engine::{Delivering, Delivery, Effect, Effects, Patience, Sent};
+
+use crate::ask;
+use crate::config::{Config, Upstream};
+use crate::reconcile::{HttpEffect, ProbeAnswer};
+
+/// All of them.
+pub(crate) fn effects(config: &Config) -> Effects {
+    config.effects.iter().fold(Effects::new(), |effects, effect| {
+        let over_http = OverHttp { upstream: config.upstream.clone(), effect: effect.clone() };
+        effects.with(&effect.name, over_http)
+    })
+}
+
+struct OverHttp {
+    upstream: Upstream,
+    effect: HttpEffect,
+}
+
+impl OverHttp {
+    async fn send(&self, delivery: &Delivery<'_>) -> Sent {
+        let later = |why: String| Sent::Later { after: None, why: why.into() };
+        let (question, body) = match self.effect.order(delivery.payload, delivery.downstream_key) {
+            Ok(order) => order,
+            // However often it is asked.
+            Err(words) => return Sent::Refused(words.into()),
+        };
+        match ask::send(&self.upstream, question, body, self.effect.body_bytes_max).await {
+            Ok((status, headers, body)) => {
+                let answer = ProbeAnswer { status, headers: &headers, body: &body };
+                self.effect.sent(&answer, SystemTime::now())
+            }
+            Err(words) => later(words),
+        }
+    }
+}
+
+impl Effect for OverHttp {
+    fn deliver<'a>(&'a self, delivery: &'a Delivery<'a>) -> Delivering<'a> {
+        Box::pin(self.send(delivery))
+    }
+
+    fn patience(&self) -> Patience {
+        self.effect.patience
+    }
+}

@@ -1,0 +1,118 @@
+//! `[[effect]]`: what a service has promised in its own transaction, a gateway on the same store delivers.
+
+use oncegate::AnyStore;
+use oncegate_core::identity::{RecordId, Token};
+use oncegate_gateway::Gateway;
+use oncegate_store::Store as _;
+use oncegate_store::jobs::{Job, JobId, Jobs as _, Stage as JobStage};
+
+use crate::client::{Call, within};
+use crate::gateway::{admin, config, in_front_of};
+use crate::upstream::{Act, Seen, Upstream, answer};
+
+/// The service's own handle on the store.
+struct Service {
+    store: AnyStore,
+    folder: tempfile::TempDir,
+}
+
+impl Service {
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite://{}", folder.path().join("records.db").display());
+        Self { store: oncegate::open(&url).await.unwrap(), folder }
+    }
+
+    fn toml(&self, effect: &str) -> String {
+        let file = self.folder.path().join("records.db");
+        format!(
+            "[store]\nurl = \"sqlite://{}\"\n[[effect]]\nname = \"charge\"\nurl = \"/charges\"\n{effect}",
+            file.display()
+        )
+    }
+
+    async fn promise(&self, n: u32, payload: &str) -> Job {
+        let life = Token::from_bytes([7; 16]);
+        let whose = (RecordId::from_bytes([1; 16]), life);
+        let now = self.store.clock().await.unwrap();
+        let job = Job::promised(JobId::of(life, n), "charge", payload.into(), whose, now);
+        self.store.promise(std::slice::from_ref(&job)).await.unwrap();
+        job
+    }
+
+    /// The job once it is as far as this. It looks again and again, because nobody tells.
+    async fn until(&self, job: &Job, is_there: impl Fn(&JobStage) -> bool) -> Job {
+        within(async {
+            loop {
+                let job = self.store.job(job.id).await.unwrap().unwrap();
+                if is_there(&job.stage) {
+                    return job;
+                }
+                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            }
+        })
+        .await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_promise_is_delivered_with_its_key_and_the_provider_s_name_for_it_is_kept() {
+    let service = Service::new().await;
+    // The first answer is lost, and the second says when to come again.
+    let upstream = Upstream::start(|seen: Seen| async move {
+        match seen.number {
+            1 => Act::Reset,
+            2 => Act::Answer(answer(429, &[("retry-after", "0")], "")),
+            _ => Act::Answer(answer(201, &[("content-type", "application/json")], r#"{"id":"ch_17"}"#)),
+        }
+    })
+    .await;
+    let effect = "backoff = \"10ms\"\nkey_header = \"x-once\"\nheaders = { x-version = \"3\" }\nreference = \"/id\"\n\
+                  body = '{\"of\":\"{pointer:/order}\",\"amount\":{pointer:/amount}}'";
+    let gateway = in_front_of(upstream.addr, &service.toml(effect)).await;
+    let job = service.promise(1, r#"{"order":"a\"b","amount":100}"#).await;
+    let done = service.until(&job, |stage| matches!(stage, JobStage::Done(_))).await;
+    let JobStage::Done(receipt) = done.stage else { panic!("{done:?}") };
+    assert_eq!(receipt.reference.as_deref(), Some("ch_17"));
+    let seen = upstream.seen();
+    assert_eq!(seen.len(), 3);
+    for seen in seen {
+        assert!(seen.line.starts_with("POST /charges "), "{}", seen.line);
+        assert_eq!(seen.header("x-once"), Some(&*job.downstream_key()), "the same at every try");
+        assert_eq!(seen.header("x-version"), Some("3"));
+        assert_eq!(str::from_utf8(&seen.body).unwrap(), r#"{"of":"a\"b","amount":100}"#);
+    }
+    gateway.shut_down().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_is_put_before_an_operator_who_may_have_it_tried_again() {
+    let service = Service::new().await;
+    let upstream = Upstream::start(|seen: Seen| async move {
+        if seen.number == 1 { Act::Answer(answer(422, &[], "")) } else { Act::Answer(answer(200, &[], "{}")) }
+    })
+    .await;
+    let gateway = in_front_of(upstream.addr, &service.toml("")).await;
+    let job = service.promise(1, "{}").await;
+    let parked = service.until(&job, |stage| *stage == JobStage::Parked).await;
+    assert_eq!(parked.last_error.unwrap().to_string(), "refused: status 422");
+    let listed = admin(&gateway, "/api/v1/jobs/parked").await.json();
+    assert_eq!(listed["jobs"][0]["id"], job.id.to_string());
+    let call = Call::anonymous("POST", &format!("/api/v1/jobs/{}/retry", job.id))
+        .json(r#"{"reason":"mended","operator":"ada"}"#);
+    let retried = call.send(gateway.admin_address()).await;
+    assert_eq!(retried.status, 200, "{retried:?}");
+    service.until(&job, |stage| matches!(stage, JobStage::Done(_))).await;
+    gateway.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_store_without_an_outbox_is_refused_at_start() {
+    let redis = oncegate_test_servers::Redis::start(&[]);
+    let toml =
+        format!("[store]\nurl = \"{}\"\n[[effect]]\nname = \"charge\"\nurl = \"/charges\"", redis.url());
+    let Err(error) = Gateway::start(config("http://127.0.0.1:9", &toml), None).await else {
+        panic!("it started")
+    };
+    assert!(error.to_string().contains("keeps no outbox"), "{error}");
+}
