@@ -32,6 +32,7 @@ mod meters;
 mod once;
 mod operate;
 mod options;
+pub mod phases;
 mod probe;
 mod route;
 mod settle;
@@ -50,4 +51,6 @@ pub use options::{Options, Shared};
 pub use probe::{Asking, Found, NoProbe, Patience, Probe};
 pub use route::Route;
 pub use settle::{Settled, Settlement, StillSettling};
-pub use workers::{Heard, Life, Message, Pass, Says, Worker, WorkerOptions, Workers};
+pub use workers::{
+    Finisher, Finishing, Heard, Left, Life, Message, Pass, Says, Worker, WorkerOptions, Workers,
+};

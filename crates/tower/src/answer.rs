@@ -82,7 +82,9 @@ pub(crate) fn own<B>(ended: Ended<B>, row: &Record, about: &About<'_>) -> Respon
 pub(crate) fn from_row<B>(row: Option<&Record>, about: &About<'_>) -> Response<ResponseBody<B>> {
     match row.map(|row| (&row.state, row)) {
         Some((State::Completed(answer), row)) => replay(answer, row.expires_at, about.policy),
-        Some((State::InProgress, _)) => about.refusal(Problem::in_progress(about.policy.retry_in_progress)),
+        Some((State::InProgress | State::Pending { .. }, _)) => {
+            about.refusal(Problem::in_progress(about.policy.retry_in_progress))
+        }
         _ => unknown_first(about),
     }
 }
@@ -90,6 +92,11 @@ pub(crate) fn from_row<B>(row: Option<&Record>, about: &About<'_>) -> Response<R
 /// Not recorded, or not known: what is not recorded is never sent.
 pub(crate) fn unknown_first<B>(about: &About<'_>) -> Response<ResponseBody<B>> {
     about.refusal(Problem::outcome_unknown_first(about.policy.retry_unknown))
+}
+
+/// Nobody knows, and an operator has it.
+pub(crate) fn unsettled<B>(about: &About<'_>) -> Response<ResponseBody<B>> {
+    about.refusal(Problem::outcome_unknown(about.policy.retry_unknown))
 }
 
 /// What a request is told that may not run.
