@@ -206,22 +206,19 @@ impl<S: Join> Ground for Standing<S> {
         Box::pin(async move {
             let event = Event::Advance { holder: self.lease.holder, point };
             for _ in 0..JOIN_ROUNDS_MAX {
+                // The key first: then whoever must know what became of this commit can wait for its end. And the row as it is: somebody
+                // may have told it something (a webhook, a duplicate), and it is ours all the same.
+                let current = self.take(connection).await.map_err(JoinFailed::Store)?;
+                **row = current.ok_or(JoinFailed::Fenced)?;
                 let now = self.engine.now();
                 let step = decide(Some(&***row), &event, now);
                 let Next::Put(next) = &step.next else { return Err(JoinFailed::Fenced) };
                 let entry = audit::entry(Some(&***row), &event, &step, &self.engine.0.who, now);
                 let write = Write::swap(row.version, Arc::clone(next)).telling(entry);
                 let store = self.engine.store();
-                match store.join(connection, &write).await.map_err(JoinFailed::Store)? {
-                    Joined::Written => {
-                        **row = Arc::clone(next);
-                        return Ok(());
-                    }
-                    // A newer grant; or somebody told the row something (a webhook, a duplicate), and it is still ours.
-                    Joined::Refused => {
-                        let current = self.read_after(connection).await.map_err(JoinFailed::Store)?;
-                        **row = current.ok_or(JoinFailed::Fenced)?;
-                    }
+                if store.join(connection, &write).await.map_err(JoinFailed::Store)? == Joined::Written {
+                    **row = Arc::clone(next);
+                    return Ok(());
                 }
             }
             Err(JoinFailed::Store(StoreError::new(Kind::Contended, Effect::None, "join")))
@@ -238,6 +235,16 @@ impl<S: Join> Ground for Standing<S> {
                 Taken::Twin => Err(StoreError::new(Kind::Contended, Effect::None, "take_after")),
             }
         })
+    }
+}
+
+impl<S: Join> Standing<S> {
+    /// Takes the key for a transaction, and reads its row. If an earlier attempt's commit is under way, its end is waited for.
+    async fn take(&self, connection: &mut dyn Connection) -> Result<Option<Arc<Record>>, StoreError> {
+        match self.engine.store().take(connection, self.id()).await? {
+            Taken::Mine(row) => Ok(row.map(|row| Arc::new(*row))),
+            Taken::Twin => self.read_after(connection).await,
+        }
     }
 }
 
