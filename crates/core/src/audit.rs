@@ -201,7 +201,10 @@ fn act(before: Option<&Record>, event: &Event, step: &Step, who: &Who) -> Option
         Event::Reap { .. } => {
             before.is_some_and(|row| row.state.kind() == StateKind::Pending).then_some(Act::GivenUp)
         }
-        Event::Ask(Ask::Claim { .. }) | Event::Advance { .. } | Event::Renew { .. } => None,
+        Event::Ask(Ask::Claim { .. })
+        | Event::Advance { .. }
+        | Event::Renew { .. }
+        | Event::Entrust { .. } => None,
     }
 }
 

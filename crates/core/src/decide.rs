@@ -24,7 +24,7 @@ use crate::record::{
     AfterRetention, CrashPolicy, Doubt, Execution, Holder, Reason, Record, RecoveryPoint, State,
 };
 use crate::response::Answer;
-use crate::time::Now;
+use crate::time::{Now, Timestamp};
 
 mod event;
 mod rows;
@@ -45,10 +45,15 @@ pub fn decide(record: Option<&Record>, event: &Event, now: Now) -> Step {
         (Event::CleanUp { reserve, over }, _) => clean_up(record, reserve, *over, now),
         (Event::Verdict(verdict), _) => hear(record, verdict, now),
 
-        (Event::Advance { .. } | Event::Complete { .. }, None) => Step::keep(Decision::Fenced(None)),
-        (Event::Release { .. } | Event::Doubt { .. } | Event::Renew { .. }, None) => {
-            Step::keep(Decision::Fenced(None))
-        }
+        (
+            Event::Advance { .. }
+            | Event::Complete { .. }
+            | Event::Release { .. }
+            | Event::Doubt { .. }
+            | Event::Renew { .. }
+            | Event::Entrust { .. },
+            None,
+        ) => Step::keep(Decision::Fenced(None)),
         (Event::Take(_) | Event::Sweep | Event::Ask(_) | Event::Forget { .. } | Event::Reap { .. }, None) => {
             Step::keep(Decision::Nothing)
         }
@@ -61,6 +66,7 @@ pub fn decide(record: Option<&Record>, event: &Event, now: Now) -> Step {
         }
         (Event::Doubt { holder, reason }, Some(record)) => doubt(record, holder, reason, now),
         (Event::Renew { holder, lease }, Some(record)) => renew(record, holder, *lease, now),
+        (Event::Entrust { holder }, Some(record)) => entrust(record, holder, now),
         (Event::Sweep, Some(record)) => sweep(record, now),
         (Event::Ask(ask), Some(record)) => self::ask(record, *ask, now),
         (Event::Forget { version, reason, cache_age_max }, Some(record)) => {
@@ -364,6 +370,20 @@ fn renew(record: &Record, holder: &Holder, lease: Duration, now: Now) -> Step {
     grant.lease_until = grant.lease_until.max(now.at.plus(lease)).min(grant.attempt_deadline);
     let until = grant.lease_until;
     Step::put(next, Decision::Renewed { until })
+}
+
+/// The lease passes to a job that was promised in the same transaction as this row. It has no end: the job cannot be lost while the
+/// row is there, so nobody need guess what became of its holder; whoever delivers it settles with the same token.
+fn entrust(record: &Record, holder: &Holder, now: Now) -> Step {
+    if !record.is_held_by(holder) || record.state != State::InProgress {
+        return Step::fenced(record);
+    }
+    let mut next = touched(record, now);
+    if let Some(grant) = &mut next.grant {
+        grant.lease_until = Timestamp::NEVER;
+        grant.attempt_deadline = Timestamp::NEVER;
+    }
+    Step::put(next, Decision::Done)
 }
 
 /// After a reserve in doubt, once its 503 has left: make sure that it grants nothing, also if it lands later.

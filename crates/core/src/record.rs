@@ -103,7 +103,8 @@ impl Record {
     pub fn due_at(&self) -> Option<Timestamp> {
         match &self.state {
             State::Pending { run_after } => Some(*run_after),
-            State::InProgress => self.lapse_due_at(),
+            // A lease that does not end is its job's to settle.
+            State::InProgress => self.lapse_due_at().filter(|moment| *moment < Timestamp::NEVER),
             State::Unknown(doubt) if doubt.parked => None,
             State::Unknown(doubt) => Some(doubt.reconcile_after),
             State::Completed(_) | State::FailedRetryable | State::Expired => self.expires_at,

@@ -11,6 +11,9 @@ use std::time::Duration;
 pub struct Timestamp(i64);
 
 impl Timestamp {
+    /// A moment that does not come.
+    pub const NEVER: Self = Self(i64::MAX);
+
     /// The moment this many microseconds after the Unix epoch.
     #[must_use]
     pub const fn from_micros(micros: i64) -> Self {

@@ -156,7 +156,12 @@ impl<S: Store> Engine<S> {
 
 impl<S: Store> Engine<S> {
     /// The answer that another node has kept, taken over into this node's cache under the same limits.
-    async fn by_shared_cache(&self, route: &Route, asked: &Asked, look: Look) -> Option<Arrived<S>> {
+    pub(crate) async fn by_shared_cache(
+        &self,
+        route: &Route,
+        asked: &Asked,
+        look: Look,
+    ) -> Option<Arrived<S>> {
         let (shared, realm) = (self.0.options.shared_cache.as_ref()?, self.0.store.realm()?);
         let epoch = self.0.cache.epoch(asked.id, self.now());
         let kept = shared.get(asked.id).await?;
@@ -167,7 +172,7 @@ impl<S: Store> Engine<S> {
     }
 
     /// What the store has shown is kept here, and where other nodes find it.
-    fn keep_shown(&self, row: &Arc<Record>, epoch: Epoch) {
+    pub(crate) fn keep_shown(&self, row: &Arc<Record>, epoch: Epoch) {
         let is_kept = self.0.cache.keep(row, epoch, self.now());
         if let (Some(shared), Some(realm)) = (&self.0.options.shared_cache, self.0.store.realm())
             && is_kept
@@ -195,7 +200,7 @@ impl Asked {
         Self { id: RecordId::of(&arrival.address), event: Event::Arrive(arrival) }
     }
 
-    fn under_a_new_token(&self) -> Result<Event, Unavailable> {
+    pub(crate) fn under_a_new_token(&self) -> Result<Event, Unavailable> {
         let mut event = self.event.clone();
         if let Event::Arrive(arrival) = &mut event {
             arrival.token = new_token()?;
@@ -204,12 +209,25 @@ impl Asked {
     }
 }
 
+impl Asked {
+    /// Counts, and hands out what was decided without a row to look at.
+    pub(crate) fn decided_without_row<S: Store>(
+        &self,
+        engine: &Engine<S>,
+        route: &Route,
+        look: Look,
+        step: Step,
+    ) -> Arrived<S> {
+        Reserve::new(engine, route, &self.event, self.id, look).decided(step, None)
+    }
+}
+
 fn too_late() -> Unavailable {
     Unavailable::store("it acknowledged the reserve after its lease had ended")
 }
 
 /// A request on its way to a decision.
-struct Reserve<'a, S: Store> {
+pub(crate) struct Reserve<'a, S: Store> {
     engine: &'a Engine<S>,
     route: &'a Route,
     event: &'a Event,
@@ -224,7 +242,13 @@ struct Reserve<'a, S: Store> {
 type Over = Option<Version>;
 
 impl<'a, S: Store> Reserve<'a, S> {
-    fn new(engine: &'a Engine<S>, route: &'a Route, event: &'a Event, id: RecordId, look: Look) -> Self {
+    pub(crate) fn new(
+        engine: &'a Engine<S>,
+        route: &'a Route,
+        event: &'a Event,
+        id: RecordId,
+        look: Look,
+    ) -> Self {
         Self { engine, route, event, id, may_land: None, in_flight: None, look }
     }
 
@@ -336,7 +360,7 @@ impl<'a, S: Store> Reserve<'a, S> {
     }
 
     /// Counts, and hands out what was decided over `row`.
-    fn decided(&mut self, step: Step, row: Option<&Arc<Record>>) -> Arrived<S> {
+    pub(crate) fn decided(&mut self, step: Step, row: Option<&Arc<Record>>) -> Arrived<S> {
         let meters = self.route.meters();
         let is_first = self.look == Look::First;
         if is_first && step.notices.contains(&Notice::Misuse) {
@@ -403,7 +427,7 @@ impl<'a, S: Store> Reserve<'a, S> {
         }
     }
 
-    fn count_execution(&self, lease: &Lease, row: Option<&Record>) {
+    pub(crate) fn count_execution(&self, lease: &Lease, row: Option<&Record>) {
         let meters = self.route.meters();
         match row {
             Some(_) if lease.attempt > 1 => meters.failed_retry.increment(1),

@@ -18,6 +18,7 @@ use oncegate_store::{Effect, Kind, Store, StoreError};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
+use crate::atomic::InHand;
 use crate::breaker::Breaker;
 use crate::cache::Cache;
 use crate::clock::NodeClock;
@@ -56,6 +57,8 @@ pub(crate) struct Inner<S> {
     pub(crate) runtime: Handle,
     /// Work that goes on without anybody waiting for it: clean-ups, abandoned attempts.
     pub(crate) behind: Behind,
+    /// Keys whose transactions are open on this node.
+    pub(crate) in_hand: InHand,
 }
 
 impl<S: Store> Engine<S> {
@@ -89,6 +92,7 @@ impl<S: Store> Engine<S> {
             options,
             runtime,
             behind: Behind::default(),
+            in_hand: InHand::default(),
         });
         if let Some(channel) = channel {
             inner.herald.start(&inner, &channel);

@@ -20,6 +20,7 @@
 //! ```
 
 mod arrive;
+mod atomic;
 mod breaker;
 mod cache;
 mod clean_up;
@@ -41,6 +42,7 @@ mod workers;
 mod writer;
 
 pub use arrive::{Arrived, Unavailable};
+pub use atomic::{ArrivedIn, EndedIn, InTransaction};
 pub use clock::NodeClock;
 pub use engine::{Engine, StartError, Stats};
 pub use held::{Held, LeaseEnded, SendPermit};

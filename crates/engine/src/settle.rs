@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use oncegate_core::audit::Who;
 use oncegate_core::classify::Class;
 use oncegate_core::decide::{Decision, Event, Finding, Retry, Verdict};
-use oncegate_core::policy::{AfterDoubt, WhileInProgress};
+use oncegate_core::policy::{AfterDoubt, Policy, WhileInProgress};
 use oncegate_core::record::{Holder, Reason, Record, StateKind};
 use oncegate_core::response::Answer;
 use oncegate_store::signals::Signal;
@@ -108,13 +108,18 @@ pub(crate) enum Awaited {
     Elsewhere,
 }
 
-impl<S: Store> Held<S> {
+impl Awaited {
     /// Where duplicates are refused, nobody is told: it would be one signal a request, for nothing.
-    pub(crate) fn awaited(&self) -> Awaited {
-        let policy = self.route.policy();
+    pub(crate) fn by(policy: &Policy) -> Self {
         let is_awaited =
             policy.in_progress == WhileInProgress::Wait || policy.after_doubt == AfterDoubt::WaitThenReject;
-        if is_awaited { Awaited::Elsewhere } else { Awaited::Nobody }
+        if is_awaited { Self::Elsewhere } else { Self::Nobody }
+    }
+}
+
+impl<S: Store> Held<S> {
+    pub(crate) fn awaited(&self) -> Awaited {
+        Awaited::by(self.route.policy())
     }
 }
 

@@ -72,7 +72,7 @@ type Shard = HashMap<RecordId, Weak<Notify>>;
 pub(crate) struct Waiter<'w> {
     waiters: &'w Waiters,
     id: RecordId,
-    notify: Arc<Notify>,
+    pub(crate) notify: Arc<Notify>,
 }
 
 impl Waiters {

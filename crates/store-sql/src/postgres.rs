@@ -3,7 +3,7 @@
 //! **Invariant:** a key is admitted by the unique index of the database, whatever any node remembers; an outcome leaves only
 //! after the server has acknowledged the commit; and time is the server's clock.
 //!
-//! Not here: batching (the engine), joining a caller's transaction (later, over the same statements).
+//! Not here: batching (the engine).
 
 use std::sync::Arc;
 
@@ -24,6 +24,7 @@ mod batch;
 mod browse;
 mod checks;
 mod error;
+mod join;
 mod link;
 mod migrate;
 mod row;
@@ -114,6 +115,7 @@ impl PostgresOptions {
         let is_pooled = session.pooling() == Pooling::Pooled;
         Ok(PostgresStore {
             statements: Statements::new(&settings.schema),
+            joining: join::Statements::new(&settings.schema),
             writers: Writers::new(&settings, self.writers),
             reads,
             scans: Link::new(Arc::clone(&settings), SETUP_READ),
@@ -136,6 +138,8 @@ async fn read_realm(session: &Session, schema: &Schema) -> std::result::Result<R
 #[derive(Debug)]
 pub struct PostgresStore {
     statements: Statements,
+    /// For a caller's transaction.
+    joining: join::Statements,
     writers: Writers,
     /// Reads by id, which somebody waits for.
     reads: Link,

@@ -4,8 +4,8 @@
 //! process remembers; and an outcome leaves only after `COMMIT` has returned, with `synchronous=FULL`.
 //!
 //! A batch is written on the thread that brings it, see [`Writing::Blocks`]; threads of the store's own read (WAL lets them)
-//! and checkpoint. Not here: batching (the engine),
-//! joining a caller's transaction (later, over [`statements::apply_in`]).
+//! and checkpoint. A file has one writer at a time: this store's writes and callers' transactions that join (see `join`) take turns,
+//! in the order in which they came. Not here: batching (the engine).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,6 +28,7 @@ mod checkpoint;
 mod connection;
 mod error;
 mod file;
+mod join;
 mod migrate;
 mod places;
 mod row;
@@ -37,6 +38,8 @@ mod tests;
 mod thread;
 mod trail;
 mod writer;
+
+use tokio::sync::Semaphore;
 
 use error::store_error;
 use thread::ConnectionThread;
@@ -92,6 +95,7 @@ impl SqliteOptions {
             rows: ConnectionThread::start("rows", connection::for_reading(&self)?)?,
             scans: ConnectionThread::start("scans", connection::for_reading(&self)?)?,
             pages: ConnectionThread::start("pages", connection::for_reading(&self)?)?,
+            turns: Arc::new(Semaphore::new(1)),
             clock: self.clock,
         })
     }
@@ -107,6 +111,8 @@ pub struct SqliteStore {
     scans: ConnectionThread,
     /// Pages and counts for people, which may take longer.
     pages: ConnectionThread,
+    /// Whose turn it is to write, in this process.
+    turns: Arc<Semaphore>,
     clock: Clock,
 }
 
@@ -126,6 +132,7 @@ impl Store for SqliteStore {
         if batch.is_empty() {
             return Ok(Vec::new());
         }
+        let _turn = self.turns.acquire().await;
         self.writer.apply(batch, || self.clock.now())
     }
 
@@ -160,6 +167,7 @@ impl Store for SqliteStore {
         if entries.is_empty() {
             return Ok(());
         }
+        let _turn = self.turns.acquire().await;
         let tell = |connection: &_| entries.iter().try_for_each(|entry| trail::tell(connection, entry));
         self.writer.run("tell", tell)
     }
@@ -169,10 +177,12 @@ impl Store for SqliteStore {
     }
 
     async fn drop_entries(&self, before: Timestamp, limit: usize) -> Result<usize> {
+        let _turn = self.turns.acquire().await;
         self.writer.run("drop_entries", |connection| trail::drop_entries(connection, before, limit))
     }
 
     async fn keep_apart(&self, apart: &Apart) -> Result<()> {
+        let _turn = self.turns.acquire().await;
         self.writer.run("keep_apart", |connection| trail::keep_apart(connection, apart))
     }
 
@@ -185,6 +195,7 @@ impl Store for SqliteStore {
         if apart.is_empty() {
             return Ok(());
         }
+        let _turn = self.turns.acquire().await;
         self.writer.run("drop_apart", |connection| trail::drop_apart(connection, apart))
     }
 

@@ -9,6 +9,7 @@
 use std::borrow::Cow;
 use std::error::Error;
 use std::future::Future;
+use std::ops::DerefMut;
 use std::pin::Pin;
 
 use oncegate_core::identity::RecordId;
@@ -74,12 +75,9 @@ pub trait Transactions: Send + Sync + 'static {
 }
 
 /// A transaction. Dropped, it is rolled back.
-pub trait Transaction: Connection + 'static {
-    /// What the caller's own statements are run on.
+pub trait Transaction: Connection + DerefMut<Target = Self::Inner> + 'static {
+    /// What the caller's own statements are run on; what this dereferences to.
     type Inner: Send;
-
-    /// That.
-    fn inner(&mut self) -> &mut Self::Inner;
 
     /// Commits. The error says whether it may have been; then only reading again, once it has surely ended, can tell.
     fn commit(self) -> impl Future<Output = Result<()>> + Send;

@@ -53,11 +53,7 @@ impl About<'_> {
 pub(crate) fn own<B>(ended: Ended<B>, row: &Record, about: &About<'_>) -> Response<ResponseBody<B>> {
     match ended {
         Ended::Answered { head, body } => {
-            let body = match body {
-                Read::Whole(bytes) => ResponseBody::whole(bytes),
-                Read::TooLarge { first, rest } => ResponseBody::prefixed(first, rest),
-            };
-            let mut response = Response::from_parts(head, body);
+            let mut response = plain(head, body);
             if let State::Completed(answer) = &row.state
                 && matches!(**answer, Answer::Kept(_))
             {
@@ -76,6 +72,15 @@ pub(crate) fn own<B>(ended: Ended<B>, row: &Record, about: &About<'_>) -> Respon
         }
         Ended::Failed(_) => unknown_first(about),
     }
+}
+
+/// What the handler has said.
+pub(crate) fn plain<B>(head: http::response::Parts, body: Read<B>) -> Response<ResponseBody<B>> {
+    let body = match body {
+        Read::Whole(bytes) => ResponseBody::whole(bytes),
+        Read::TooLarge { first, rest } => ResponseBody::prefixed(first, rest),
+    };
+    Response::from_parts(head, body)
 }
 
 /// The row says otherwise than the attempt: the row stands.

@@ -69,8 +69,7 @@ where
 
 fn request<S: Store, B>(held: &Held<S>, work: Work<B>) -> Request<RequestBody<B>> {
     let Work { mut head, body, key, .. } = work;
-    // A kept answer must suit every client that asks again.
-    head.headers.insert(http::header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    ask_for_identity(&mut head);
     let lease = held.lease();
     head.extensions.insert(Attempt {
         key,
@@ -86,7 +85,12 @@ fn request<S: Store, B>(held: &Held<S>, work: Work<B>) -> Request<RequestBody<B>
     Request::from_parts(head, RequestBody::whole(body))
 }
 
-async fn read<A>(response: Response<A>, bytes_max: u64) -> Ended<A>
+/// A kept answer must suit every client that asks again.
+pub(crate) fn ask_for_identity(head: &mut request::Parts) {
+    head.headers.insert(http::header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+}
+
+pub(crate) async fn read<A>(response: Response<A>, bytes_max: u64) -> Ended<A>
 where
     A: Body<Data = Bytes>,
     A::Error: Into<BoxError>,

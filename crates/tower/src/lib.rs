@@ -17,6 +17,7 @@
 //! ```
 
 mod answer;
+mod atomic;
 mod attempt;
 mod body;
 mod classify;
@@ -35,6 +36,7 @@ mod settle;
 mod stored;
 
 pub use answer::refusal;
+pub use atomic::{Atomic, AtomicIdempotency, AtomicService, NotAtomic};
 pub use attempt::{Attempt, Failed};
 pub use body::{BoxError, RequestBody, ResponseBody};
 pub use complete::NoBody;

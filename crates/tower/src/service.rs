@@ -6,11 +6,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, Request, Response, request};
 use http_body::Body;
+use oncegate_core::fingerprint::Fingerprint;
+use oncegate_core::key::Key;
 use oncegate_core::policy::Policy;
 use oncegate_core::problem::Problem;
 use oncegate_core::record::CrashPolicy;
+use oncegate_core::scope::Scope;
 use oncegate_engine::{Arrived, Engine, Held, Route};
 use oncegate_store::Store;
 use tower_service::Service;
@@ -78,7 +81,10 @@ where
 }
 
 /// A request that nobody protects.
-async fn pass<V, B, A>(mut inner: V, request: Request<B>) -> Result<Response<ResponseBody<A>>, V::Error>
+pub(crate) async fn pass<V, B, A>(
+    mut inner: V,
+    request: Request<B>,
+) -> Result<Response<ResponseBody<A>>, V::Error>
 where
     V: Service<Request<RequestBody<B>>, Response = Response<A>>,
 {
@@ -103,28 +109,15 @@ where
     A::Error: Into<BoxError> + Send,
 {
     let policy = route.policy();
-    let (head, body) = request.into_parts();
-
-    let key = match key::read(&head.headers, &policy.key) {
-        Ok(Some(key)) => key,
-        Ok(None) => {
-            let mut response = pass(inner, Request::from_parts(head, body)).await?;
+    let Admitted { head, body, key, scope, fingerprint } = match admit(&*shared.tenant, &route, request).await
+    {
+        Admission::Granted(admitted) => *admitted,
+        Admission::Unprotected(request) => {
+            let mut response = pass(inner, request).await?;
             response.headers_mut().remove(headers::OUTCOME);
             return Ok(response);
         }
-        Err(problem) => return Ok(refuse_early(&problem, &head.headers, body).await),
-    };
-    let scope = match scope::of(&*shared.tenant, &route, &head) {
-        Ok(scope) => scope,
-        Err(problem) => return Ok(refuse_early(&problem, &head.headers, body).await),
-    };
-    let body = match read::whole(&head.headers, body, policy.body_bytes_max).await {
-        Ok(body) => body,
-        Err(problem) => return Ok(answer::refusal(&problem)),
-    };
-    let fingerprint = match fingerprint::of(&policy.fingerprint, &head, &body) {
-        Ok(fingerprint) => fingerprint,
-        Err(problem) => return Ok(answer::refusal(&problem)),
+        Admission::Refused(refusal) => return Ok(refusal),
     };
 
     let span = tracing::info_span!("idempotent", route = %route.operation(), key = key.prefix());
@@ -148,6 +141,50 @@ where
             Ok(answer::told(arrived, &about))
         }
         Err(unavailable) => Ok(answer::unavailable(&unavailable, policy)),
+    }
+}
+
+/// A request that has come through steps 2 to 5.
+pub(crate) struct Admitted {
+    pub(crate) head: request::Parts,
+    pub(crate) body: Bytes,
+    pub(crate) key: Key,
+    pub(crate) scope: Scope,
+    pub(crate) fingerprint: Fingerprint,
+}
+
+/// What came of steps 2 to 5.
+pub(crate) enum Admission<B, A> {
+    Granted(Box<Admitted>),
+    /// It has no key, and needs none.
+    Unprotected(Request<B>),
+    Refused(Response<ResponseBody<A>>),
+}
+
+/// Steps 2 to 5: the key, its scope, the body, the fingerprint.
+pub(crate) async fn admit<B, A>(tenant: &dyn Tenant, route: &Route, request: Request<B>) -> Admission<B, A>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let policy = route.policy();
+    let (head, body) = request.into_parts();
+    let key = match key::read(&head.headers, &policy.key) {
+        Ok(Some(key)) => key,
+        Ok(None) => return Admission::Unprotected(Request::from_parts(head, body)),
+        Err(problem) => return Admission::Refused(refuse_early(&problem, &head.headers, body).await),
+    };
+    let scope = match scope::of(tenant, route, &head) {
+        Ok(scope) => scope,
+        Err(problem) => return Admission::Refused(refuse_early(&problem, &head.headers, body).await),
+    };
+    let body = match read::whole(&head.headers, body, policy.body_bytes_max).await {
+        Ok(body) => body,
+        Err(problem) => return Admission::Refused(answer::refusal(&problem)),
+    };
+    match fingerprint::of(&policy.fingerprint, &head, &body) {
+        Ok(fingerprint) => Admission::Granted(Box::new(Admitted { head, body, key, scope, fingerprint })),
+        Err(problem) => Admission::Refused(answer::refusal(&problem)),
     }
 }
 

@@ -54,6 +54,11 @@ pub enum Event {
         /// How much, from now.
         lease: Duration,
     },
+    /// The holder has promised its effect to the outbox, in the same transaction: a job carries the lease on, for as long as it takes.
+    Entrust {
+        /// Who says so.
+        holder: Holder,
+    },
     /// The commit of a reserve is in doubt, and it is decided that nothing will run under its token.
     CleanUp {
         /// The reserve.

@@ -6,7 +6,7 @@ use oncegate_core::decide::{Arrival, Decision, Event, Misuse, Next, Notice};
 use oncegate_core::fingerprint::Fingerprint;
 use oncegate_core::record::{CrashPolicy, RetentionFrom, State, StateKind, Terms};
 use oncegate_core::response::Answer;
-use oncegate_core::time::Now;
+use oncegate_core::time::{Now, Timestamp};
 
 use super::samples::*;
 use super::table::words;
@@ -190,4 +190,27 @@ fn the_reaper_waits_for_grace_and_clock_error() {
     let reap = Event::Reap { grace: 10 * S };
     assert_eq!(apply(Some(&done), &reap, unsure(at(86_414), 5 * S)).1.next, Next::Keep);
     assert!(matches!(apply(Some(&done), &reap, unsure(at(86_415), 5 * S)).1.next, Next::Remove { .. }));
+}
+
+/// A job carries the lease on. It may take a month: nobody else runs meanwhile, nothing is swept or reaped, and the job's holder
+/// settles it with the token that it was given.
+#[test]
+fn an_entrusted_lease_does_not_end_and_its_holder_settles_it_whenever() {
+    let (row, lease) = granted(None, arrival(1), at(0));
+    let row = row_after(Some(&row), &Event::Entrust { holder: lease.holder }, at(1));
+    assert_eq!(row.due_at(), None, "no worker has to look at it");
+    let month = at(30 * 86_400);
+    let (_, step) = apply(Some(&row), &Event::Arrive(arrival(2)), month);
+    assert_eq!(step.decision, Decision::Busy { until: Timestamp::NEVER });
+    for event in [Event::Sweep, reap(), take(3)] {
+        assert_eq!(apply(Some(&row), &event, month).1.next, Next::Keep, "{event:?}");
+    }
+    let (settled, step) = apply(Some(&row), &complete(lease.holder, 201), month);
+    assert_eq!(step.decision, Decision::Done);
+    assert_eq!(settled.map(|row| row.state.kind()), Some(StateKind::Completed));
+    // Given up: from then on it is a doubt like any other, and whoever delivers it late still settles it.
+    let doubted = row_after(Some(&row), &doubt(lease.holder), month);
+    assert_eq!(doubted.state.kind(), StateKind::Unknown);
+    assert!(doubted.grant.is_some_and(|grant| grant.lease_until <= month.at), "the horizon counts from here");
+    assert_eq!(apply(Some(&doubted), &complete(lease.holder, 201), month).1.decision, Decision::Done);
 }

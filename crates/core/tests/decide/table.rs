@@ -234,6 +234,21 @@ pub(crate) const ROWS: &[Row] = &[
         ],
     },
     Row {
+        name: "entrust to the outbox (mine)",
+        first: inline,
+        event: |s| Event::Entrust { holder: s.holder },
+        cells: [
+            "Fenced",
+            "Fenced",
+            "Done → in_progress",
+            "Done → in_progress",
+            "Fenced",
+            "Fenced",
+            "Fenced",
+            "Fenced",
+        ],
+    },
+    Row {
         name: "clean up (my token, an insert in doubt)",
         first: inline,
         event: |_| clean_up(arrival(1), None),
@@ -480,6 +495,7 @@ fn not_mine_is_fenced_everywhere_and_returns_the_row() {
                 release(holder),
                 doubt(holder),
                 renew(holder),
+                Event::Entrust { holder },
             ];
             for event in events {
                 let (_, step) = apply(sample.row.as_ref(), &event, sample.now);

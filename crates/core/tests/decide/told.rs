@@ -101,7 +101,10 @@ fn silence_is_kept_of_the_happy_path_and_of_nothing_else() {
                     step.next == Next::Keep || is_first || is_promised_too || is_unsettled_anyway
                 }
                 Event::Complete { .. } if runs_on => true,
-                Event::Renew { .. } | Event::Advance { .. } | Event::Ask(Ask::Claim { .. }) => true,
+                Event::Renew { .. }
+                | Event::Entrust { .. }
+                | Event::Advance { .. }
+                | Event::Ask(Ask::Claim { .. }) => true,
                 Event::Reap { .. } => step.next == Next::Keep || phase != Phase::Pending,
                 _ => step.next == Next::Keep && step.notices.is_empty(),
             };

@@ -73,6 +73,7 @@ pub(super) async fn due_within(
             noted(&leases, &expired, time / 2, &mut found).await?;
             noted(&answers, &expired, time / 2, &mut found).await?;
             found.extend(attended(session, statements, "expired", now, limit_rows).await?);
+            found.extend(kept(session, statements, now, limit_rows).await?);
         }
     }
     keep_first(&mut found, limit);
@@ -92,6 +93,21 @@ async fn attended(
     let found = rows
         .iter()
         .map(|row| Ok(Found { seq: row.try_get(0)?, moment: row.try_get(moment)?, answer_bytes: 0 }));
+    found.collect()
+}
+
+/// Written in a caller's transaction, settled already.
+async fn kept(
+    session: &Session,
+    statements: &Statements,
+    now: i64,
+    limit: i64,
+) -> Result<Vec<Found>, Failure> {
+    let rows = session.query(&statements.kept, &[&now, &limit]).await?;
+    let found = rows.iter().map(|row| {
+        let answer_bytes: i32 = row.try_get(2)?;
+        Ok(Found { seq: row.try_get(0)?, moment: row.try_get(1)?, answer_bytes: i64::from(answer_bytes) })
+    });
     found.collect()
 }
 

@@ -13,7 +13,7 @@ pub(super) mod trail;
 pub(super) mod types;
 
 /// How many there are.
-pub(super) const QUERIES: usize = 24;
+pub(super) const QUERIES: usize = 25;
 
 /// A statement, the types of its parameters (as it casts them), and its place among a session's prepared ones.
 #[derive(Debug)]
@@ -42,6 +42,8 @@ pub(super) struct Statements {
     pub(super) tidy: Query,
     pub(super) noted: Query,
     pub(super) attended: Query,
+    /// Answers that were written with their rows, and have expired.
+    pub(super) kept: Query,
     pub(super) clock: Query,
     pub(super) counts: Query,
     /// The audit trail, and what is kept apart.
@@ -122,7 +124,7 @@ impl Statements {
         let swapped = |answers: bool| {
             format!(
                 "swapped AS (UPDATE {record} r SET version = new.version, state = new.state, due_at = new.due_at, \
-                 attention_at = new.attention_at, expires_at = new.expires_at, created_at = new.created_at, \
+                 kept_until = NULL, attention_at = new.attention_at, expires_at = new.expires_at, created_at = new.created_at, \
                  resumable = new.resumable, operation = new.operation, rest = new.rest, reference = new.reference \
                  FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::smallint[], $5::bigint[], $6::bigint[], \
                  $7::bigint[], $8::bigint[], $9::boolean[], $10::text[], $11::bytea[], $12::bytea[]{types}) \
@@ -241,6 +243,13 @@ impl Statements {
                      WHEN 'doubted' THEN state = 4 AND due_at <= $2 \
                      ELSE state IN (0, 3, 5) AND expires_at <= $2 END \
                      ORDER BY CASE $1::text WHEN 'expired' THEN expires_at ELSE due_at END, seq LIMIT $3::bigint"
+                ),
+            ),
+            kept: query(
+                24,
+                format!(
+                    "SELECT seq, kept_until, coalesce((SELECT octet_length(bytes) FROM {answer} a WHERE a.seq = r.seq), 0) \
+                     FROM {record} r WHERE kept_until <= $1::bigint ORDER BY kept_until, seq LIMIT $2::bigint"
                 ),
             ),
             clock: query(10, format!("SELECT {now}")),

@@ -17,6 +17,7 @@ use oncegate_core::record::{
 use oncegate_core::response::Answer;
 use oncegate_core::scope::{Address, Operation, Scope};
 use oncegate_core::time::{Timestamp, micros};
+use rusqlite::types::ToSqlOutput;
 use rusqlite::{Row, Statement, ToSql};
 
 use super::error::Failure;
@@ -81,6 +82,40 @@ pub(super) const COMMON: usize = 23;
 
 /// Binds [`COLUMNS`], or the first of them, to the statement's first parameters.
 pub(super) fn bind(record: &Record, statement: &mut Statement<'_>, part: Part) -> rusqlite::Result<()> {
+    lay_out(record, statement, part)
+}
+
+/// The values of [`COLUMNS`], for whoever binds them elsewhere.
+pub(super) fn values(record: &Record) -> rusqlite::Result<Vec<rusqlite::types::Value>> {
+    let mut values = Vec::with_capacity(COLUMNS.len());
+    lay_out(record, &mut values, Part::Whole)?;
+    Ok(values)
+}
+
+/// Takes the columns, one after the other.
+trait Sheet {
+    fn put(&mut self, place: usize, value: impl ToSql) -> rusqlite::Result<()>;
+}
+
+impl Sheet for Statement<'_> {
+    fn put(&mut self, place: usize, value: impl ToSql) -> rusqlite::Result<()> {
+        self.raw_bind_parameter(place, value)
+    }
+}
+
+impl Sheet for Vec<rusqlite::types::Value> {
+    fn put(&mut self, _: usize, value: impl ToSql) -> rusqlite::Result<()> {
+        let value = match value.to_sql()? {
+            ToSqlOutput::Borrowed(value) => value.try_into()?,
+            ToSqlOutput::Owned(value) => value,
+            _ => return Err(rusqlite::Error::InvalidQuery),
+        };
+        self.push(value);
+        Ok(())
+    }
+}
+
+fn lay_out(record: &Record, sheet: &mut impl Sheet, part: Part) -> rusqlite::Result<()> {
     let created_at = record.created_at.as_micros();
     let (after_retention, tombstone) = match record.terms.after_retention {
         AfterRetention::Fresh => (0, None),
@@ -93,7 +128,7 @@ pub(super) fn bind(record: &Record, statement: &mut Statement<'_>, part: Part) -
         _ => (None, None),
     };
 
-    let mut columns = Binder { statement, bound: 0, part };
+    let mut columns = Binder { sheet, bound: 0, part };
     columns.bind(&record.id.as_bytes()[..])?;
     columns.bind_identity(record.address.scope.as_str())?;
     columns.bind_identity(record.address.key.as_str())?;
@@ -163,16 +198,16 @@ pub(super) enum Part {
 }
 
 /// Binds one parameter after the other.
-struct Binder<'a, 'c> {
-    statement: &'a mut Statement<'c>,
+struct Binder<'a, T> {
+    sheet: &'a mut T,
     bound: usize,
     part: Part,
 }
 
-impl Binder<'_, '_> {
+impl<T: Sheet> Binder<'_, T> {
     fn bind(&mut self, value: impl ToSql) -> rusqlite::Result<()> {
         self.bound += 1;
-        self.statement.raw_bind_parameter(self.bound, value)
+        self.sheet.put(self.bound, value)
     }
 
     fn bind_identity(&mut self, value: impl ToSql) -> rusqlite::Result<()> {

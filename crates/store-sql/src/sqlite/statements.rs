@@ -16,7 +16,7 @@ use super::places::Places;
 use super::row::{self, COLUMNS, COMMON, FROZEN, IDENTITY, Part, decode};
 use super::trail;
 
-static INSERT: LazyLock<String> = LazyLock::new(|| insert_of(&COLUMNS));
+pub(super) static INSERT: LazyLock<String> = LazyLock::new(|| insert_of(&COLUMNS));
 /// The usual reserve: what it leaves out is NULL.
 static INSERT_COMMON: LazyLock<String> = LazyLock::new(|| insert_of(&COLUMNS[..COMMON]));
 

@@ -1,0 +1,405 @@
+//! A request whose key, effects and answer are one transaction of the caller's own database.
+//!
+//! Nothing is reserved beforehand: the row is written once, settled, as the last statement before the commit. So a crash is a
+//! rollback, and nothing of it was ever there; and a second execution is refused by the unique index at the latest, with all that it
+//! did. What comes before (this node's set of keys, the store's lock) only spares the work.
+//!
+//! **Invariant:** the only doubt is a commit whose acknowledgement was lost. It is settled by reading again once every transaction
+//! that had the key has ended; until then nobody is told anything but that it is not known.
+//!
+//! Not here: HTTP (`tower`), the caller's statements, and calls to others: they belong into the outbox, because a transaction that
+//! waits for another party holds its locks, and cannot take back what the other has done.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use oncegate_core::audit::Entry;
+use oncegate_core::decide::{Arrival, Decision, Event, Lease, Next, Step, decide};
+use oncegate_core::identity::{RecordId, Version};
+use oncegate_core::policy::{Policy, WhileInProgress};
+use oncegate_core::record::{Holder, Record};
+use oncegate_core::response::Answer;
+use oncegate_core::time::Timestamp;
+use oncegate_store::join::{Join, Joined, Taken, Transaction, Transactions, Turn};
+use oncegate_store::signals::Signal;
+use oncegate_store::{Effect, Kind, StoreError, Write};
+
+use crate::arrive::{Arrived, Asked, Look, Reserve, Unavailable};
+use crate::cache::Epoch;
+use crate::engine::Engine;
+use crate::meters::observe;
+use crate::route::Route;
+use crate::settle::Awaited;
+
+/// The first pause before a doubted commit is looked for again.
+const LOOK_PAUSE: Duration = Duration::from_millis(20);
+const LOOK_PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// What a request may do whose key, effects and answer are one transaction.
+pub enum ArrivedIn<S: Join, T: Transactions> {
+    /// Run it in this transaction.
+    Execute(Box<InTransaction<S, T>>),
+    /// Run nothing, and answer so.
+    Told(Arrived<S>),
+}
+
+/// A transaction that has taken a key and not ended. Dropped, it is rolled back, and nothing was executed.
+pub struct InTransaction<S: Join, T: Transactions> {
+    engine: Engine<S>,
+    route: Route,
+    transactions: Arc<T>,
+    transaction: Option<T::Transaction>,
+    /// The row before this request.
+    before: Option<Box<Record>>,
+    /// The row as it would be while this runs; never written.
+    running: Arc<Record>,
+    lease: Lease,
+    entry: Option<Entry>,
+    epoch: Epoch,
+    started: Instant,
+    /// Let go of in this order: the file's writer, then the key.
+    turn: Option<Turn>,
+    _key: KeyInHand<S>,
+}
+
+/// How a transaction ended.
+#[derive(Debug)]
+#[must_use]
+pub enum EndedIn {
+    /// Committed; this is the row now.
+    Committed(Arc<Record>),
+    /// Rolled back, because another had settled the key: answer from this row (`None`: it is gone again).
+    Overtaken(Option<Arc<Record>>),
+    /// Rolled back: nothing was executed.
+    RolledBack(StoreError),
+    /// The commit was not acknowledged, and nobody could be asked in time. A retry finds out.
+    InDoubt,
+}
+
+impl<S: Join> Engine<S> {
+    /// Takes the key in a new transaction, or says why not; waits for another's answer where the route's policy says so.
+    ///
+    /// Dropping the future is safe: the transaction is rolled back.
+    pub async fn arrive_in<T: Transactions>(
+        &self,
+        route: &Route,
+        arrival: Arrival,
+        transactions: &Arc<T>,
+    ) -> Result<ArrivedIn<S, T>, Unavailable> {
+        let (started, policy) = (Instant::now(), route.policy());
+        let asked = Asked::new(arrival);
+        let mut look = Look::First;
+        loop {
+            let waiter = self.0.waiters.register(asked.id);
+            let mut woken = std::pin::pin!(waiter.notify.notified());
+            woken.as_mut().enable();
+            let arrived = self.look_in(route, &asked, look, transactions).await?;
+            look = Look::Again;
+            let left = policy.wait_limit.saturating_sub(started.elapsed());
+            match arrived {
+                ArrivedIn::Told(Arrived::Busy { .. })
+                    if policy.in_progress == WhileInProgress::Wait && !left.is_zero() =>
+                {
+                    let _ = tokio::time::timeout(left.min(self.0.options.wait_poll), woken).await;
+                }
+                arrived => {
+                    route.meters().arrive_s.record(started.elapsed());
+                    return Ok(arrived);
+                }
+            }
+        }
+    }
+
+    async fn look_in<T: Transactions>(
+        &self,
+        route: &Route,
+        asked: &Asked,
+        look: Look,
+        transactions: &Arc<T>,
+    ) -> Result<ArrivedIn<S, T>, Unavailable> {
+        if let Some(arrived) = self.by_cache(route, asked, look) {
+            return Ok(ArrivedIn::Told(arrived));
+        }
+        if let Some(arrived) = self.by_shared_cache(route, asked, look).await {
+            return Ok(ArrivedIn::Told(arrived));
+        }
+        // A twin on this node is told at once, and takes no connection.
+        let Some(key) = self.take_in_hand(asked.id) else {
+            return Ok(ArrivedIn::Told(self.twin(route, asked, look)));
+        };
+        let event = asked.under_a_new_token()?;
+        let turn = self.0.store.turn().await;
+        let mut transaction = transactions.begin().await.map_err(Unavailable::store)?;
+        let epoch = self.0.cache.epoch(asked.id, self.now());
+        let taken = self.0.store.take(&mut transaction, asked.id).await.map_err(Unavailable::store)?;
+        let Taken::Mine(before) = taken else {
+            transaction.roll_back().await;
+            return Ok(ArrivedIn::Told(self.twin(route, asked, look)));
+        };
+        let now = self.now();
+        let step = decide(before.as_deref(), &event, now);
+        let entry = self.entry(before.as_deref(), &event, &step, now);
+        if let (Decision::Execute(lease), Next::Put(running)) = (&step.decision, &step.next) {
+            let lease = lease.clone();
+            let running = Arc::clone(running);
+            Reserve::new(self, route, &event, asked.id, look).count_execution(&lease, before.as_deref());
+            observe(&event, before.as_deref(), &step);
+            return Ok(ArrivedIn::Execute(Box::new(InTransaction {
+                engine: self.clone(),
+                route: route.clone(),
+                transactions: Arc::clone(transactions),
+                transaction: Some(transaction),
+                before,
+                running,
+                lease,
+                entry,
+                epoch,
+                started: Instant::now(),
+                turn: Some(turn),
+                _key: key,
+            })));
+        }
+        let before = before.map(|row| Arc::new(*row));
+        self.write_told(transaction, before.as_ref(), &step, entry).await?;
+        if let Some(row) = &before {
+            self.keep_shown(row, epoch);
+        }
+        observe(&event, before.as_deref(), &step);
+        Ok(ArrivedIn::Told(Reserve::new(self, route, &event, asked.id, look).decided(step, before.as_ref())))
+    }
+
+    /// Nothing runs; but what the arrival found out (that a lease has lapsed, say) is written.
+    async fn write_told<T: Transaction>(
+        &self,
+        mut transaction: T,
+        before: Option<&Arc<Record>>,
+        step: &Step,
+        entry: Option<Entry>,
+    ) -> Result<(), Unavailable> {
+        let Some(write) = Write::of_step(before.map(|row| &**row), step) else {
+            transaction.roll_back().await;
+            return Ok(());
+        };
+        let joined = self.0.store.join(&mut transaction, &write.telling(entry)).await;
+        match joined.map_err(Unavailable::store)? {
+            Joined::Written => transaction.commit().await.map_err(Unavailable::store),
+            Joined::Refused => Err(Unavailable::store("the row changed while it was looked at")),
+        }
+    }
+
+    fn twin(&self, route: &Route, asked: &Asked, look: Look) -> Arrived<S> {
+        let until = self.now().at.plus(route.policy().lease);
+        let step = Step { next: Next::Keep, decision: Decision::Busy { until }, notices: Vec::new() };
+        asked.decided_without_row(self, route, look, step)
+    }
+
+    fn take_in_hand(&self, id: RecordId) -> Option<KeyInHand<S>> {
+        let is_free = self.0.in_hand.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+        if !is_free {
+            return None;
+        }
+        self.0.behind.take_up();
+        Some(KeyInHand { engine: self.clone(), id })
+    }
+}
+
+/// The keys whose transactions are open on this node.
+pub(crate) type InHand = Mutex<HashSet<RecordId>>;
+
+/// One of them.
+struct KeyInHand<S: Join> {
+    engine: Engine<S>,
+    id: RecordId,
+}
+
+impl<S: Join> Drop for KeyInHand<S> {
+    fn drop(&mut self) {
+        let inner = &self.engine.0;
+        inner.in_hand.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
+        inner.behind.lay_down();
+        // Whoever waits may take it now.
+        inner.waiters.wake(self.id);
+    }
+}
+
+impl<S: Join, T: Transactions> InTransaction<S, T> {
+    /// The record's public name.
+    #[must_use]
+    pub fn id(&self) -> RecordId {
+        self.running.id
+    }
+
+    /// The policy of its route.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        self.route.policy()
+    }
+
+    /// Whom a settlement will be checked against: what a job is given that is to settle it.
+    #[must_use]
+    pub const fn holder(&self) -> &Holder {
+        &self.lease.holder
+    }
+
+    /// When it began, by the store's clock.
+    #[must_use]
+    pub fn began_at(&self) -> Timestamp {
+        self.running.last_run_at.unwrap_or(self.running.created_at)
+    }
+
+    /// Hands out the transaction, for the caller's statements. It must come back by [`InTransaction::give_back`], or nothing is
+    /// committed.
+    pub fn lend(&mut self) -> Option<T::Transaction> {
+        self.transaction.take()
+    }
+
+    /// Takes it back.
+    pub fn give_back(&mut self, transaction: T::Transaction) {
+        self.transaction = Some(transaction);
+    }
+
+    /// Rolls back: nothing was executed.
+    pub async fn roll_back(mut self) {
+        self.route.meters().execute_s.record(self.started.elapsed());
+        if let Some(transaction) = self.transaction.take() {
+            transaction.roll_back().await;
+        }
+    }
+
+    /// Stores the answer and commits, within `patience` if the commit is in doubt.
+    pub async fn complete(self, answer: Arc<Answer>, patience: Duration) -> EndedIn {
+        let event = Event::Complete { holder: self.lease.holder, answer };
+        self.end(&event, patience).await
+    }
+
+    /// Commits with the key still open: a job that was promised in this transaction carries the lease on, and its answer will be the
+    /// answer.
+    pub async fn entrust(self, patience: Duration) -> EndedIn {
+        let event = Event::Entrust { holder: self.lease.holder };
+        self.end(&event, patience).await
+    }
+
+    async fn end(mut self, event: &Event, patience: Duration) -> EndedIn {
+        self.route.meters().execute_s.record(self.started.elapsed());
+        let started = Instant::now();
+        let Some(transaction) = self.transaction.take() else {
+            return EndedIn::RolledBack(not_given_back());
+        };
+        let step = decide(Some(&self.running), event, self.engine.now());
+        let Next::Put(row) = &step.next else {
+            transaction.roll_back().await;
+            return EndedIn::RolledBack(not_given_back());
+        };
+        let write = match &self.before {
+            None => Write::insert(Arc::clone(row)),
+            Some(before) => Write::swap(before.version, Arc::clone(row)),
+        };
+        let write = write.telling(self.entry.take());
+        let ended = self.commit(transaction, write, row, patience).await;
+        if let EndedIn::Committed(row) = &ended {
+            observe(event, Some(&self.running), &step);
+            self.tell(row);
+        }
+        self.route.meters().settle_s.record(started.elapsed());
+        ended
+    }
+
+    async fn commit(
+        &mut self,
+        mut transaction: T::Transaction,
+        write: Write,
+        row: &Arc<Record>,
+        patience: Duration,
+    ) -> EndedIn {
+        match self.engine.0.store.join(&mut transaction, &write).await {
+            Ok(Joined::Written) => {}
+            Ok(Joined::Refused) => {
+                transaction.roll_back().await;
+                return match self.engine.read(row.id).await {
+                    Ok(current) => EndedIn::Overtaken(current.map(Arc::new)),
+                    Err(_) => EndedIn::InDoubt,
+                };
+            }
+            Err(error) => {
+                transaction.roll_back().await;
+                return EndedIn::RolledBack(error);
+            }
+        }
+        match transaction.commit().await {
+            Ok(()) => EndedIn::Committed(Arc::clone(row)),
+            Err(error) if error.effect() == Effect::None => EndedIn::RolledBack(error),
+            Err(error) => {
+                tracing::warn!(%error, record = %row.id, "a commit was not acknowledged; looking for it");
+                // Whoever looks must be able to begin.
+                drop(self.turn.take());
+                let search = Search {
+                    engine: self.engine.clone(),
+                    transactions: Arc::clone(&self.transactions),
+                    holder: self.lease.holder,
+                    before: self.before.as_ref().map(|row| row.version),
+                };
+                let found = tokio::time::timeout(patience, search.find(row.id, error)).await;
+                found.unwrap_or(EndedIn::InDoubt)
+            }
+        }
+    }
+
+    fn tell(&self, row: &Arc<Record>) {
+        let inner = &self.engine.0;
+        inner.cache.keep(row, self.epoch, self.engine.now());
+        inner.waiters.wake(row.id);
+        if Awaited::by(self.route.policy()) == Awaited::Elsewhere {
+            inner.herald.tell(Signal::Settled(row.id));
+        }
+    }
+}
+
+/// The search for a commit that was not acknowledged.
+struct Search<S: Join, T: Transactions> {
+    engine: Engine<S>,
+    transactions: Arc<T>,
+    holder: Holder,
+    /// The version of the row before it, if there was one.
+    before: Option<Version>,
+}
+
+impl<S: Join, T: Transactions> Search<S, T> {
+    /// Reads the row once every transaction that had the key has ended.
+    async fn find(&self, id: RecordId, error: StoreError) -> EndedIn {
+        let mut pause = LOOK_PAUSE;
+        loop {
+            match self.look(id).await {
+                Ok(Some(found)) if found.is_held_by(&self.holder) => return EndedIn::Committed(found),
+                // Another has written since, and so this was not.
+                Ok(Some(found)) if self.before != Some(found.version) => {
+                    return EndedIn::Overtaken(Some(found));
+                }
+                Ok(_) => return EndedIn::RolledBack(error),
+                Err(again) => {
+                    tracing::debug!(error = %again, record = %id, "a commit could not be looked for yet");
+                }
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LOOK_PAUSE_MAX);
+        }
+    }
+
+    async fn look(&self, id: RecordId) -> Result<Option<Arc<Record>>, StoreError> {
+        let store = &self.engine.0.store;
+        let _turn = store.turn().await;
+        let mut transaction = self.transactions.begin().await?;
+        let taken = store.take_after(&mut transaction, id).await;
+        transaction.roll_back().await;
+        match taken? {
+            Taken::Mine(row) => Ok(row.map(|row| Arc::new(*row))),
+            // It has waited for all of them.
+            Taken::Twin => Err(StoreError::new(Kind::Contended, Effect::None, "take")),
+        }
+    }
+}
+
+fn not_given_back() -> StoreError {
+    let words = "the handler kept the transaction beyond its answer; it was rolled back";
+    StoreError::new(Kind::Other, Effect::None, "commit").because(words)
+}

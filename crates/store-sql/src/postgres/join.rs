@@ -1,0 +1,220 @@
+//! Joining a caller's transaction: the statements, one row each.
+//!
+//! **Invariant:** the unique index on `id`, or the version, refuses whoever comes second, inside the caller's transaction. The
+//! advisory lock before it only tells a twin at once that it is one: waiting for the index would mean waiting for the other's whole
+//! handler.
+//!
+//! A row that is written once, settled already, needs no note (see the migrations): no later write has to stay off its indexes, so
+//! it has an index of its own, over `kept_until`, by which it is found when it expires.
+
+use std::borrow::Cow;
+
+use oncegate_core::audit::Entry;
+use oncegate_core::codec::Malformed;
+use oncegate_core::identity::RecordId;
+use oncegate_core::record::Record;
+use oncegate_core::record::codec::Texts;
+use oncegate_core::time::Timestamp;
+use oncegate_store::join::{Cause, Connection, Join, Joined, Shown, Taken, Turn, Value};
+use oncegate_store::{Change, Effect, Kind, Result, StoreError, Write};
+
+use super::PostgresStore;
+use super::row::{attention_at, state_column};
+use super::settings::Schema;
+use super::statements::BATCH_MAX;
+
+/// The statements, for one schema.
+#[derive(Debug)]
+pub(super) struct Statements {
+    take: String,
+    wait: &'static str,
+    read: String,
+    insert: String,
+    swap: String,
+    tell: String,
+}
+
+/// What a row has besides its identity, from `$4` on; see [`columns`].
+const CHANGING: &str =
+    "version, state, due_at, attention_at, expires_at, created_at, resumable, operation, rest, reference";
+const NEW: &str = "$4::bigint, $5::bigint::smallint, $6::bigint, $7::bigint, $8::bigint, $9::bigint, $10::bigint <> 0, \
+                   $11::text, $12::bytea, $13::bytea";
+
+impl Statements {
+    pub(super) fn new(schema: &Schema) -> Self {
+        let schema = schema.quoted();
+        let shown = format!(
+            "r.id, r.scope, r.key, r.operation, r.rest, (SELECT bytes FROM {schema}.answer WHERE seq = r.seq) AS answer"
+        );
+        // A lease that ends is found by a note of its own. One that does not is under a note like a batch's, which is looked at now and
+        // then: its answer will have to be found when it expires.
+        let noted = |rows: &str| {
+            let first = format!("CASE WHEN $6 IS NULL THEN seq - seq % {BATCH_MAX} ELSE seq END");
+            let last =
+                format!("CASE WHEN $6 IS NULL THEN seq - seq % {BATCH_MAX} + {} ELSE seq END", BATCH_MAX - 1);
+            format!(
+                "noted AS (INSERT INTO {schema}.note (kind, due_at, first, last) \
+                 SELECT 1, coalesce($6, $9), {first}, {last} FROM {rows} WHERE $5 = 1)"
+            )
+        };
+        Self {
+            // One trip. The row is as it was when the statement began: a twin that ends in between is found by the index.
+            take: format!(
+                "SELECT CASE WHEN pg_try_advisory_xact_lock($2::bigint) THEN 1 ELSE 0 END::bigint AS number, {shown} \
+                 FROM (VALUES (1)) one LEFT JOIN {schema}.record r ON r.id = $1::bytea"
+            ),
+            wait: "SELECT 1::bigint AS number FROM (SELECT pg_advisory_xact_lock($1::bigint)) taken",
+            read: format!("SELECT {shown} FROM {schema}.record r WHERE r.id = $1::bytea"),
+            insert: format!(
+                "WITH inserted AS (INSERT INTO {schema}.record (seq, id, scope, key, {CHANGING}) \
+                 VALUES (nextval('{schema}.batch') * {BATCH_MAX}, $1::bytea, $2::text, $3::text, {NEW}) \
+                 ON CONFLICT (id) DO NOTHING RETURNING seq), \
+                 kept AS (INSERT INTO {schema}.answer (seq, bytes) SELECT seq, $14::bytea FROM inserted \
+                 WHERE $14::bytea IS NOT NULL), {} SELECT count(*) AS number FROM inserted",
+                noted("inserted")
+            ),
+            swap: format!(
+                "WITH swapped AS (UPDATE {schema}.record r SET ({CHANGING}) = ROW({NEW}) \
+                 WHERE r.id = $1::bytea AND r.version = $2::bigint RETURNING r.seq), \
+                 kept AS (INSERT INTO {schema}.answer (seq, bytes) SELECT seq, $3::bytea FROM swapped \
+                 WHERE $3::bytea IS NOT NULL ON CONFLICT (seq) DO UPDATE SET bytes = excluded.bytes), \
+                 dropped AS (DELETE FROM {schema}.answer WHERE $3::bytea IS NULL \
+                 AND seq = (SELECT seq FROM swapped)), {} SELECT count(*) AS number FROM swapped",
+                noted("swapped")
+            ),
+            tell: format!(
+                "INSERT INTO {schema}.entry (id, at, act, node, bytes) \
+                 VALUES ($1::bytea, $2::bigint, $3::bigint::smallint, $4::bytea, $5::bytea) ON CONFLICT DO NOTHING"
+            ),
+        }
+    }
+}
+
+impl Join for PostgresStore {
+    async fn turn(&self) -> Turn {
+        Turn::everybodys()
+    }
+
+    async fn take(&self, connection: &mut dyn Connection, id: RecordId) -> Result<Taken> {
+        let values = [bytes(id.as_bytes()), int(lock_of(id))];
+        let shown = ask(connection, "take", &self.joining.take, &values).await?;
+        let row = shown.into_iter().next().unwrap_or_default();
+        match row.number {
+            Some(1) => Ok(Taken::Mine(decode(id, row)?)),
+            _ => Ok(Taken::Twin),
+        }
+    }
+
+    async fn take_after(&self, connection: &mut dyn Connection, id: RecordId) -> Result<Taken> {
+        ask(connection, "take", self.joining.wait, &[int(lock_of(id))]).await?;
+        // Now that it has ended: a statement sees what was committed before it began.
+        let shown = ask(connection, "take", &self.joining.read, &[bytes(id.as_bytes())]).await?;
+        Ok(Taken::Mine(shown.into_iter().next().map(|row| decode(id, row)).transpose()?.flatten()))
+    }
+
+    async fn join(&self, connection: &mut dyn Connection, write: &Write) -> Result<Joined> {
+        let number = match &write.change {
+            Change::Insert(record) => {
+                let (scope, key) = (record.address.scope.as_str(), record.address.key.as_str());
+                let mut values = vec![bytes(record.id.as_bytes()), text(scope), text(key)];
+                values.extend(columns(record));
+                values.push(Value::Bytes(record.encode_answer().map(Cow::Owned)));
+                ask(connection, "join", &self.joining.insert, &values).await?
+            }
+            Change::Swap { expect, record } => {
+                let mut values = vec![bytes(record.id.as_bytes()), int(expect.as_raw())];
+                values.push(Value::Bytes(record.encode_answer().map(Cow::Owned)));
+                values.extend(columns(record));
+                ask(connection, "join", &self.joining.swap, &values).await?
+            }
+            Change::Remove { .. } => return Err(cannot_remove()),
+        };
+        if number.first().and_then(|row| row.number) != Some(1) {
+            return Ok(Joined::Refused);
+        }
+        if let Some(entry) = &write.entry {
+            tell(connection, &self.joining.tell, entry).await?;
+        }
+        Ok(Joined::Written)
+    }
+}
+
+async fn tell(connection: &mut dyn Connection, sql: &str, entry: &Entry) -> Result<()> {
+    let values = [
+        bytes(entry.id.as_bytes()),
+        int(entry.at.as_micros()),
+        int(i64::from(entry.act.number())),
+        bytes(entry.node.as_bytes()),
+        Value::Bytes(Some(Cow::Owned(entry.encode()))),
+    ];
+    ask(connection, "join", sql, &values).await.map(|_| ())
+}
+
+/// What changes, in the order of [`CHANGING`].
+fn columns(record: &Record) -> [Value<'_>; 10] {
+    let micros = |moment: Option<Timestamp>| Value::Int(moment.map(Timestamp::as_micros));
+    [
+        int(record.version.as_raw()),
+        int(i64::from(state_column(record.state.kind()))),
+        micros(record.due_at()),
+        Value::Int(attention_at(record)),
+        micros(record.expires_at),
+        int(record.created_at.as_micros()),
+        int(i64::from(record.is_resumable())),
+        text(record.operation.as_str()),
+        Value::Bytes(Some(Cow::Owned(record.encode_row()))),
+        Value::Bytes(
+            record.provider_reference.as_deref().map(|reference| Cow::Borrowed(reference.as_bytes())),
+        ),
+    ]
+}
+
+/// The key's advisory lock: ids are digests, so any eight bytes are as good, and hardly ever meet a lock of the caller's own.
+fn lock_of(id: RecordId) -> i64 {
+    id.as_bytes().first_chunk().map_or(0, |head| i64::from_be_bytes(*head))
+}
+
+fn decode(id: RecordId, row: Shown) -> Result<Option<Box<Record>>> {
+    let Some(rest) = row.rest else { return Ok(None) };
+    let (scope, key) = (row.scope.unwrap_or_default(), row.key.unwrap_or_default());
+    let operation = row.operation.unwrap_or_default();
+    let texts = Texts { scope: &scope, key: &key, operation: &operation };
+    let record = Record::decode_row(texts, &rest, row.answer.as_deref());
+    match record {
+        Ok(record) if record.id == id => Ok(Some(Box::new(record))),
+        Ok(_) => Err(unreadable(Malformed { what: "record" })),
+        Err(malformed) => Err(unreadable(malformed)),
+    }
+}
+
+/// Before a commit nothing is written, whatever goes wrong: the caller's transaction is rolled back.
+async fn ask(
+    connection: &mut dyn Connection,
+    operation: &'static str,
+    sql: &str,
+    values: &[Value<'_>],
+) -> Result<Vec<Shown>> {
+    let asked = connection.ask(sql, values).await;
+    asked.map_err(|cause: Cause| StoreError::new(Kind::Unavailable, Effect::None, operation).because(cause))
+}
+
+fn unreadable(malformed: Malformed) -> StoreError {
+    StoreError::new(Kind::Unreadable, Effect::None, "take").because(malformed)
+}
+
+fn cannot_remove() -> StoreError {
+    let words = "rows are removed by the reaper, not in a caller's transaction";
+    StoreError::new(Kind::Other, Effect::None, "join").because(words)
+}
+
+const fn int(number: i64) -> Value<'static> {
+    Value::Int(Some(number))
+}
+
+fn text(text: &str) -> Value<'_> {
+    Value::Text(Some(Cow::Borrowed(text)))
+}
+
+fn bytes(bytes: &[u8]) -> Value<'_> {
+    Value::Bytes(Some(Cow::Borrowed(bytes)))
+}

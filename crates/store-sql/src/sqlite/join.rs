@@ -1,0 +1,118 @@
+//! Joining a caller's transaction on the same file.
+//!
+//! A file has one writer. A caller's transaction waits for its turn among this process's writers, in the order in which they came, and
+//! then holds the file from its `BEGIN IMMEDIATE` to its commit; other processes wait for SQLite's lock, as ever. While it holds the
+//! file nobody else commits, so what the store's own connection reads is what the transaction would read.
+
+use std::borrow::Cow;
+use std::sync::{Arc, LazyLock};
+
+use oncegate_core::audit::Entry;
+use oncegate_core::identity::RecordId;
+use oncegate_core::record::Record;
+use oncegate_store::drive::read_one;
+use oncegate_store::join::{Connection, Join, Joined, Shown, Taken, Turn, Value};
+use oncegate_store::{Change, Effect, Kind, Result, StoreError, Write};
+use rusqlite::types::Value as Column;
+
+use super::SqliteStore;
+use super::row::{self, COLUMNS, IDENTITY};
+use super::statements::INSERT;
+use super::trail::TELL;
+
+static JOIN_INSERT: LazyLock<String> = LazyLock::new(|| format!("{} RETURNING 1 AS number", *INSERT));
+/// Every column but the identity, where the row has the version that is the last parameter.
+static JOIN_SWAP: LazyLock<String> = LazyLock::new(|| {
+    let set = COLUMNS.iter().zip(1..).skip(IDENTITY).map(|(column, place)| format!("{column} = ?{place}"));
+    let (set, expected) = (set.collect::<Vec<_>>().join(", "), COLUMNS.len() + 1);
+    format!("UPDATE record SET {set} WHERE id = ?1 AND version = ?{expected} RETURNING 1 AS number")
+});
+const KEEP_ANSWER: &str =
+    "INSERT OR REPLACE INTO answer (seq, bytes) SELECT seq, ?2 FROM record WHERE id = ?1";
+const DROP_ANSWER: &str = "DELETE FROM answer WHERE seq = (SELECT seq FROM record WHERE id = ?1)";
+
+impl Join for SqliteStore {
+    async fn turn(&self) -> Turn {
+        // An error would mean that the semaphore was closed, and nobody closes it.
+        Arc::clone(&self.turns).acquire_owned().await.map_or_else(|_| Turn::everybodys(), Turn::of)
+    }
+
+    async fn take(&self, _: &mut dyn Connection, id: RecordId) -> Result<Taken> {
+        Ok(Taken::Mine(read_one(self, id).await?.map(Box::new)))
+    }
+
+    /// Whoever has begun to write knows that all others have ended.
+    async fn take_after(&self, connection: &mut dyn Connection, id: RecordId) -> Result<Taken> {
+        self.take(connection, id).await
+    }
+
+    async fn join(&self, connection: &mut dyn Connection, write: &Write) -> Result<Joined> {
+        let (record, shown) = match &write.change {
+            Change::Insert(record) => (record, ask(connection, &JOIN_INSERT, &columns(record)?).await?),
+            Change::Swap { expect, record } => {
+                let mut values = columns(record)?;
+                values.push(Value::Int(Some(expect.as_raw())));
+                (record, ask(connection, &JOIN_SWAP, &values).await?)
+            }
+            Change::Remove { .. } => {
+                return Err(failed("rows are removed by the reaper, not in a caller's transaction"));
+            }
+        };
+        if shown.is_empty() {
+            return Ok(Joined::Refused);
+        }
+        let id = bytes(record.id.as_bytes());
+        match record.encode_answer() {
+            Some(answer) => {
+                ask(connection, KEEP_ANSWER, &[id, Value::Bytes(Some(Cow::Owned(answer)))]).await?;
+            }
+            None if matches!(write.change, Change::Swap { .. }) => {
+                ask(connection, DROP_ANSWER, &[id]).await?;
+            }
+            None => {}
+        }
+        if let Some(entry) = &write.entry {
+            ask(connection, TELL, &told(entry)).await?;
+        }
+        Ok(Joined::Written)
+    }
+}
+
+fn columns(record: &Record) -> Result<Vec<Value<'static>>> {
+    let columns = row::values(record).map_err(failed)?;
+    columns.into_iter().map(value).collect()
+}
+
+fn value(column: Column) -> Result<Value<'static>> {
+    Ok(match column {
+        // Of whatever type: SQLite's nothing has none.
+        Column::Null => Value::Int(None),
+        Column::Integer(number) => Value::Int(Some(number)),
+        Column::Text(text) => Value::Text(Some(Cow::Owned(text))),
+        Column::Blob(bytes) => Value::Bytes(Some(Cow::Owned(bytes))),
+        Column::Real(_) => return Err(failed("no column is a fraction")),
+    })
+}
+
+fn told(entry: &Entry) -> [Value<'_>; 5] {
+    [
+        bytes(entry.id.as_bytes()),
+        Value::Int(Some(entry.at.as_micros())),
+        Value::Int(Some(i64::from(entry.act.number()))),
+        Value::Text(Some(Cow::Borrowed(&entry.node))),
+        Value::Bytes(Some(Cow::Owned(entry.encode()))),
+    ]
+}
+
+fn bytes(bytes: &[u8]) -> Value<'_> {
+    Value::Bytes(Some(Cow::Borrowed(bytes)))
+}
+
+/// Before a commit nothing is written, whatever goes wrong: the caller's transaction is rolled back.
+async fn ask(connection: &mut dyn Connection, sql: &str, values: &[Value<'_>]) -> Result<Vec<Shown>> {
+    connection.ask(sql, values).await.map_err(failed)
+}
+
+fn failed(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> StoreError {
+    StoreError::new(Kind::Unavailable, Effect::None, "join").because(cause)
+}
