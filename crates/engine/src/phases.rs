@@ -80,7 +80,7 @@ impl<T: Transactions> Run<T> {
         let early = if ground.has_one_writer() { Some(ground.row().await) } else { None };
         let turn = ground.turn().await;
         let mut transaction = self.transactions.begin().await.map_err(|error| store(&error))?;
-        let worked = work(transaction.inner()).await;
+        let worked = work(&mut *transaction).await;
         let worked = worked.and_then(|value| Ok((serde_json::to_vec(&value)?, value)));
         let (output, value) = match worked {
             Ok(worked) => worked,
@@ -164,22 +164,29 @@ impl<T: Transactions> Run<T> {
         C: Recovery<R>,
         F: AsyncFnOnce(DownstreamKey) -> Result<R, JobError>,
     {
-        match self.ask(name, PhaseKind::Foreign)? {
+        let is_ours = match self.ask(name, PhaseKind::Foreign)? {
             Asked::Finished(output) => return Ok(output),
-            Asked::Run => self.keep(name, self.journal.with(begun(name))).await?,
+            Asked::Run => {
+                self.keep(name, self.journal.with(begun(name))).await?;
+                true
+            }
             Asked::Begun => {
                 if let Some(output) = self.recover(name, recovery).await? {
                     return self.finished(name, output).await;
                 }
+                false
             }
-        }
+        };
+        // Of what an earlier attempt had begun, this one's failure to send says nothing: then it stays begun.
         if let Err(ended) = self.ground.permit().check() {
-            self.take_back(name).await;
+            if is_ours {
+                self.take_back(name).await;
+            }
             return Err(self.ground.interrupted(name, &ended));
         }
         match call(self.key(name)).await {
             Ok(output) => self.finished(name, output).await,
-            Err(error) if error.had_no_effect => {
+            Err(error) if error.had_no_effect && is_ours => {
                 self.keep(name, self.journal.without(name)).await?;
                 // It may be asked for again, at the same place.
                 self.position -= 1;

@@ -214,10 +214,7 @@ where
     match settlement {
         Settlement::Complete(answer) if answer.status() < 500 => commit(*held, answer, ended).await,
         // Nothing is in doubt: what was done goes with the transaction.
-        Settlement::Complete(_)
-        | Settlement::Release { .. }
-        | Settlement::Doubt(_)
-        | Settlement::Park(_) => {
+        Settlement::Complete(_) | Settlement::Release { .. } | Settlement::Doubt(_) | Settlement::Park(_) => {
             held.roll_back().await;
             as_it_ended(ended)
         }

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use oncegate_core::policy::Profile;
 use oncegate_core::record::{Record, StateKind, StoredRequest};
-use oncegate_engine::phases::Retry;
 use oncegate_engine::{
     Arrived, Engine, Finisher, Finishing, Held, JobError, Left, Route, WorkerOptions, Workers,
 };

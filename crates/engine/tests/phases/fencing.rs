@@ -1,5 +1,6 @@
 //! An attempt whose lease is another's changes nothing.
 
+use oncegate_core::decide::Decision;
 use oncegate_core::record::StateKind;
 use oncegate_engine::Settled;
 use oncegate_engine::phases::{DownstreamKey, PhaseError, Retry};
@@ -65,7 +66,7 @@ async fn a_row_that_was_told_something_meanwhile_is_no_reason_to_roll_back() {
     let held = town.attempt().await;
     let mut run = town.run(&held);
     let id = crate::world::id(&town.route, crate::ride::KEY);
-    crate::world::happened(&town.engine, id, "early").await;
+    assert_eq!(crate::world::happened(&town.engine, id, "early").await, Decision::Done);
     run.atomic("ride", async |tx| insert(tx, "ride").await).await.unwrap();
     assert_eq!(town.effects().await, ["ride"]);
 }

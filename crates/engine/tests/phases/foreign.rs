@@ -154,6 +154,20 @@ async fn what_was_surely_not_sent_is_called_by_the_next_attempt_whatever_it_decl
     assert_eq!(town.effects().await, ["ride", "receipt"]);
 }
 
+/// The first call may have been heard: that the second was not sent does not say that there is no charge.
+#[tokio::test]
+async fn what_an_earlier_attempt_had_begun_stays_so_if_the_next_call_is_not_sent() {
+    let town = Town::new().await;
+    dead_while_charging(&town).await;
+    town.provider.fail(JobError::not_executed("connection refused"));
+    let (ended, _) = town.ride(Retry).await;
+    assert!(matches!(ended, Err(PhaseError::Interrupted { .. })), "{ended:?}");
+    town.hand.turn(Duration::from_millis(1));
+    let (ended, _) = town.ride(Park).await;
+    assert!(matches!(ended, Err(PhaseError::Parked { .. })), "{ended:?}");
+    assert_eq!(town.provider.calls(), 2);
+}
+
 #[tokio::test]
 async fn nobody_is_called_after_the_lease() {
     async fn late(recovery: impl Recovery<String>, town: &Town) -> Result<String, PhaseError> {
