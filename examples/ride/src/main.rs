@@ -92,7 +92,10 @@ where
     let charged = match town.recovery {
         Recovery::Retry => run.foreign("charge_created", Retry, call).await?,
         Recovery::Probe => {
-            let ask = async |downstream: DownstreamKey| town.provider.find(&downstream).await;
+            let ask = |downstream: DownstreamKey| {
+                let provider = &town.provider;
+                async move { provider.find(&downstream).await }
+            };
             run.foreign("charge_created", Probe(ask), call).await?
         }
         Recovery::Park => run.foreign("charge_created", Park, call).await?,

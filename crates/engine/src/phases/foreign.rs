@@ -31,7 +31,7 @@ impl fmt::Display for DownstreamKey {
 /// What is done about a foreign phase that was begun, and of which nobody knows what came of it.
 pub trait Recovery<R> {
     /// Says what to do about the call that carried this key.
-    fn recover(&self, key: DownstreamKey) -> impl Future<Output = Recovered<R>>;
+    fn recover(&self, key: DownstreamKey) -> impl Future<Output = Recovered<R>> + Send;
 }
 
 /// What to do about it.
@@ -67,11 +67,16 @@ impl<R> Recovery<R> for Retry {
     }
 }
 
-/// Ask what came of it: an async closure from the [`DownstreamKey`] to what was [`Found`].
+/// Ask what came of it: a closure from the [`DownstreamKey`] to a future of what was [`Found`]. It may be asked more than once.
 #[derive(Clone, Copy, Debug)]
 pub struct Probe<F>(pub F);
 
-impl<R, F: AsyncFn(DownstreamKey) -> Found<R>> Recovery<R> for Probe<F> {
+// Not an async closure: the future of one that borrows cannot be shown to be `Send` here, and handlers' futures must be.
+impl<R, F, Fut> Recovery<R> for Probe<F>
+where
+    F: Fn(DownstreamKey) -> Fut + Sync,
+    Fut: Future<Output = Found<R>> + Send,
+{
     async fn recover(&self, key: DownstreamKey) -> Recovered<R> {
         Recovered::Found((self.0)(key).await)
     }
