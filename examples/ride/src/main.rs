@@ -20,7 +20,7 @@ use oncegate_store_sql::{PostgresStore, SqliteStore};
 use oncegate_tower::phased::{DownstreamKey, Park, Phased, Probe, Retry, Stopped};
 use oncegate_tower::{Attempt, Idempotency, Routes, scope};
 use serde::{Deserialize, Serialize};
-use sqlx::postgres::PgPool;
+use sqlx::postgres::{PgConnectOptions, PgPool};
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 
 use book::{Book, InnerOf};
@@ -113,7 +113,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(level()).init();
     let arguments = Arguments::parse();
     let Some(file) = arguments.database.strip_prefix("sqlite://").map(str::to_owned) else {
-        let pool = PgPool::connect(&arguments.database).await?;
+        // Not in the store's schema, which comes first where the database's user is called like it.
+        let options = arguments.database.parse::<PgConnectOptions>()?.options([("search_path", "public")]);
+        let pool = PgPool::connect_with(options).await?;
         sqlx::raw_sql(book::POSTGRES).execute(&pool).await?;
         let store = PostgresStore::open(&arguments.database).await?;
         return serve(store, PgTransactions(pool), arguments).await;

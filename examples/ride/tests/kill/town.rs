@@ -187,8 +187,9 @@ impl Town {
 
     /// How many rows a table has, and of how many keys.
     async fn rows(&self, table: &str) -> (usize, usize) {
-        let sql = format!("SELECT count(*), count(DISTINCT key) FROM {table}");
-        let sql = sqlx::AssertSqlSafe(sql);
+        // The store's schema is called like the test's user, so that it comes first on PostgreSQL's search path.
+        let schema = if matches!(self.database, Database::Postgres(_)) { "public." } else { "" };
+        let sql = sqlx::AssertSqlSafe(format!("SELECT count(*), count(DISTINCT key) FROM {schema}{table}"));
         let (rows, keys): (i64, i64) = match &self.database {
             Database::Sqlite => {
                 let pool = SqlitePool::connect(&self.url()).await.unwrap();
