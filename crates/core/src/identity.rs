@@ -42,9 +42,20 @@ impl Token {
     /// nobody else is to have.
     #[must_use]
     pub fn life_name(&self) -> String {
+        self.lettered(b"oncegate life 1", "")
+    }
+
+    /// The key that a phase's foreign call carries in the life that this token began: 26 letters and digits, the same in every attempt.
+    #[must_use]
+    pub fn phase_key(&self, phase: &str) -> String {
+        self.lettered(b"oncegate phase 1", phase)
+    }
+
+    fn lettered(&self, what: &[u8], name: &str) -> String {
         let mut digest = Sha256::new();
-        digest.update(b"oncegate life 1");
+        digest.update(what);
         digest.update(self.0);
+        digest.update(name);
         let letters = digest.finalize();
         letters
             .iter()

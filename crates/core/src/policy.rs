@@ -67,6 +67,9 @@ pub struct Policy {
     pub answer_bytes_max: u64,
     /// Whether `Set-Cookie` is kept with an answer, and so replayed.
     pub keeps_cookies: bool,
+    /// Which headers of a request are kept, in lower case, where the request is: so that somebody other than its client can go on with
+    /// it (`resume`). Never credentials: whoever goes on acts for the service.
+    pub request_headers: Vec<Box<str>>,
     /// `Retry-After` while in progress.
     pub retry_in_progress: Duration,
     /// `Retry-After` while unknown.

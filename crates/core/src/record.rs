@@ -16,8 +16,10 @@ use crate::scope::{Address, Operation};
 use crate::time::{Now, Timestamp};
 
 pub mod codec;
+mod journal;
 mod parts;
 
+pub use journal::{Changed, Journal, Phase, PhaseKind, Progress, Visit};
 pub use parts::{Evidence, RecoveryPoint, StoredRequest};
 
 /// One key's whole story so far.

@@ -443,7 +443,8 @@ impl<S: Store> Drop for Reserve<'_, S> {
     fn drop(&mut self) {
         let Some(over) = self.may_land.take() else { return };
         if let Event::Arrive(arrival) = self.event {
-            self.engine.clean_up(arrival.clone(), over);
+            let reserve = oncegate_core::decide::Reserve::Arrival(Box::new(arrival.clone()));
+            self.engine.clean_up(reserve, None, over);
         }
     }
 }

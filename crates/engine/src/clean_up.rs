@@ -1,9 +1,11 @@
 //! A reserve in doubt that nobody will run: made sure of, by a conflicting write, never by a read alone.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use oncegate_core::decide::{Arrival, Event, Reserve};
+use oncegate_core::decide::{Event, Reserve};
 use oncegate_core::identity::{RecordId, Version};
+use oncegate_core::record::Record;
 use oncegate_store::{Kind, Store};
 
 use crate::engine::Engine;
@@ -13,17 +15,22 @@ const BACKOFF_FIRST: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
 impl<S: Store> Engine<S> {
-    /// Tries until the store says that it is done.
-    pub(crate) fn clean_up(&self, arrival: Arrival, over: Option<Version>) {
+    /// Tries until the store says that it is done. `row` is what was last seen: of an arrival nothing, and if there is a row, the
+    /// conflicting insert shows it.
+    pub(crate) fn clean_up(&self, reserve: Reserve, row: Option<Arc<Record>>, over: Option<Version>) {
+        let address = match (&reserve, &row) {
+            (Reserve::Arrival(arrival), _) => arrival.address.clone(),
+            (Reserve::Take(_), Some(row)) => row.address.clone(),
+            // There is nothing that a take could land on.
+            (Reserve::Take(_), None) => return,
+        };
         let engine = self.clone();
         self.behind(async move {
-            let id = RecordId::of(&arrival.address);
-            let key = arrival.address.key.clone();
-            let event = Event::CleanUp { reserve: Reserve::Arrival(Box::new(arrival)), over };
+            let (id, key) = (RecordId::of(&address), address.key);
+            let event = Event::CleanUp { reserve, over };
             let mut pause = BACKOFF_FIRST;
             loop {
-                // Nothing is known of the row; if there is one, the conflicting insert shows it.
-                match engine.step(&event, None).await {
+                match engine.step(&event, row.clone()).await {
                     Ok(_) => break,
                     // There is a row, so the insert cannot land on it; and what cannot be read is not ours to change.
                     Err(error) if error.kind() == Kind::Unreadable => {

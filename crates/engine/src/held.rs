@@ -18,6 +18,7 @@ use oncegate_store::Store;
 
 use crate::clock::NodeClock;
 use crate::engine::Engine;
+use crate::phases::Track;
 use crate::route::Route;
 use crate::settle::Settlement;
 use crate::writer::InFlight;
@@ -27,9 +28,9 @@ pub struct Held<S: Store> {
     pub(crate) engine: Engine<S>,
     pub(crate) route: Route,
     pub(crate) lease: Lease,
-    /// The row as it was last seen.
-    pub(crate) record: Arc<Record>,
-    watch: Arc<Watch>,
+    /// The row as it was granted.
+    granted: Arc<Record>,
+    pub(crate) watch: Arc<Watch>,
     begun: Option<Instant>,
     /// What its holder has said of its end, if it has; and whether that is recorded.
     pub(crate) ending: Ending,
@@ -49,12 +50,15 @@ impl<S: Store> Held<S> {
             until: AtomicI64::new(lease.until.as_micros()),
             is_fenced: AtomicBool::new(false),
             clock: engine.0.clock.clone(),
+            id: record.id,
+            row: tokio::sync::Mutex::new(Arc::clone(&record)),
+            track: std::sync::Mutex::default(),
         };
         Self {
             engine,
             route,
             lease,
-            record,
+            granted: record,
             watch: Arc::new(watch),
             begun: None,
             ending: Ending::Open,
@@ -65,7 +69,12 @@ impl<S: Store> Held<S> {
     /// The record's public name.
     #[must_use]
     pub fn id(&self) -> RecordId {
-        self.record.id
+        self.granted.id
+    }
+
+    /// The row as it was last seen; as it was granted, if somebody is writing it just now. Whoever writes over it is shown the right one.
+    pub(crate) fn seen(&self) -> Arc<Record> {
+        self.watch.row.try_lock().map_or_else(|_| Arc::clone(&self.granted), |row| Arc::clone(&row))
     }
 
     /// The route's policy.
@@ -77,7 +86,7 @@ impl<S: Store> Held<S> {
     /// Which key an upstream is to be sent: the same in every attempt of a life, whatever the policy has become.
     #[must_use]
     pub fn forward_key(&self) -> ForwardKey {
-        self.record.terms.forward_key(self.policy())
+        self.granted.terms.forward_key(self.policy())
     }
 
     /// Grows with every grant; for upstreams, logs and people.
@@ -112,13 +121,8 @@ impl<S: Store> Held<S> {
     /// hang needs a timeout of its own.
     pub async fn run<T>(&mut self, work: impl Future<Output = T>) -> T {
         self.begun.get_or_insert_with(Instant::now);
-        let renewing = std::pin::pin!(renew(
-            &self.engine,
-            &self.watch,
-            &mut self.record,
-            &self.lease,
-            self.route.policy().lease
-        ));
+        let renewing =
+            std::pin::pin!(renew(&self.engine, &self.watch, &self.lease, self.route.policy().lease));
         let work = std::pin::pin!(work);
         match futures_util::future::select(work, renewing).await {
             futures_util::future::Either::Left((output, _)) => output,
@@ -144,19 +148,15 @@ pub(crate) enum Ending {
 /// Never ends: there is always the work to wait for.
 enum Never {}
 
-async fn renew<S: Store>(
-    engine: &Engine<S>,
-    watch: &Watch,
-    record: &mut Arc<Record>,
-    lease: &Lease,
-    span: Duration,
-) -> Never {
+async fn renew<S: Store>(engine: &Engine<S>, watch: &Watch, lease: &Lease, span: Duration) -> Never {
     let event = Event::Renew { holder: lease.holder, lease: span };
     let mut pause = span / 3;
     let mut until = lease.until;
     while until < lease.attempt_deadline {
         tokio::time::sleep(pause).await;
-        match engine.step(&event, Some(Arc::clone(record))).await {
+        // Held until the write is done: an operation with phases writes the same row.
+        let mut record = watch.row.lock().await;
+        match engine.step(&event, Some(Arc::clone(&record))).await {
             Ok(stepped) => {
                 pause = span / 3;
                 let Decision::Renewed { until: renewed } = stepped.step.decision else {
@@ -177,7 +177,7 @@ async fn renew<S: Store>(
         }
     }
     if until >= lease.attempt_deadline {
-        tracing::warn!(record = %record.id, "an attempt has come to its deadline: its lease is renewed no more");
+        tracing::warn!(record = %watch.id, "an attempt has come to its deadline: its lease is renewed no more");
     }
     std::future::pending().await
 }
@@ -197,7 +197,7 @@ impl<S: Store> Drop for Held<S> {
             .into_event(self.lease.holder)
             .into(),
         };
-        let (engine, record, awaited) = (self.engine.clone(), Arc::clone(&self.record), self.awaited());
+        let (engine, record, awaited) = (self.engine.clone(), self.seen(), self.awaited());
         self.engine.behind(async move {
             drop(engine.settle_until_done(&event, record, awaited).await);
         });
@@ -215,21 +215,33 @@ impl<S: Store> Drop for LaidDown<S> {
 impl<S: Store> fmt::Debug for Held<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Held")
-            .field("record", &self.record.id)
+            .field("record", &self.granted.id)
             .field("lease", &self.lease)
             .finish_non_exhaustive()
     }
 }
 
 /// Says whether anything may be sent under a lease. Check it as late as possible.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct SendPermit(Arc<Watch>);
 
-#[derive(Debug)]
-struct Watch {
+impl fmt::Debug for SendPermit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SendPermit").field(&self.check()).finish()
+    }
+}
+
+/// What a holder and the work that it runs know in common.
+pub(crate) struct Watch {
     until: AtomicI64,
     is_fenced: AtomicBool,
     clock: NodeClock,
+    pub(crate) id: RecordId,
+    /// The row as it was last seen. Whoever writes it while the work runs holds this: renewals and recovery points are written one after
+    /// the other, and none over an outdated row.
+    pub(crate) row: tokio::sync::Mutex<Arc<Record>>,
+    /// What the phases of the work, if it has any, say of its end.
+    pub(crate) track: std::sync::Mutex<Track>,
 }
 
 impl SendPermit {

@@ -34,6 +34,7 @@ mod once;
 mod operate;
 mod options;
 mod outbox;
+pub mod phases;
 mod probe;
 mod route;
 mod settle;
@@ -54,4 +55,6 @@ pub use outbox::{Delivering, Delivery, Effect, Effects, Outbox, OutboxOptions, S
 pub use probe::{Asking, Found, NoProbe, Patience, Probe};
 pub use route::Route;
 pub use settle::{Settled, Settlement, StillSettling};
-pub use workers::{Heard, Life, Message, Pass, Says, Worker, WorkerOptions, Workers};
+pub use workers::{
+    Finisher, Finishing, Heard, Left, Life, Message, Pass, Says, Worker, WorkerOptions, Workers,
+};

@@ -33,8 +33,8 @@ pub struct Once<T> {
 /// Why a job did not complete. Any other error becomes *unknown*: a failure is not a proof that nothing happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobError {
-    reason: Reason,
-    had_no_effect: bool,
+    pub(crate) reason: Reason,
+    pub(crate) had_no_effect: bool,
 }
 
 impl JobError {

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use oncegate_core::audit::Who;
 use oncegate_core::classify::Class;
-use oncegate_core::decide::{Decision, Event};
+use oncegate_core::decide::{Decision, Event, Finding, Retry, Verdict};
 use oncegate_core::policy::{AfterDoubt, Policy, WhileInProgress};
 use oncegate_core::record::{Holder, Reason, Record, StateKind};
 use oncegate_core::response::Answer;
@@ -31,6 +32,8 @@ pub enum Settlement {
     },
     /// Something may have been.
     Doubt(Reason),
+    /// The same, and no machine can find out: it is put before an operator at once. The reason says what to do.
+    Park(Reason),
 }
 
 impl Settlement {
@@ -56,7 +59,7 @@ impl Settlement {
         match self {
             Self::Complete(answer) => Event::Complete { holder, answer },
             Self::Release { reason, backoff } => Event::Release { holder, reason, backoff },
-            Self::Doubt(reason) => Event::Doubt { holder, reason },
+            Self::Doubt(reason) | Self::Park(reason) => Event::Doubt { holder, reason },
         }
     }
 }
@@ -79,10 +82,18 @@ impl<S: Store> Held<S> {
         if let Some(took) = self.took() {
             self.route.meters().execute_s.record(took);
         }
+        let parking = match &settlement {
+            Settlement::Park(reason) => Some(reason.clone()),
+            Settlement::Complete(_) | Settlement::Release { .. } | Settlement::Doubt(_) => None,
+        };
         let event = Arc::new(settlement.into_event(self.lease.holder));
         self.ending = Ending::Said(Arc::clone(&event));
-        let settled = self.engine.settle_until_done(&event, Arc::clone(&self.record), self.awaited()).await;
+        let settled = self.engine.settle_until_done(&event, self.seen(), self.awaited()).await;
         self.ending = Ending::Recorded;
+        let settled = match (settled, parking) {
+            (Settled::Done(row), Some(reason)) => Settled::Done(self.engine.park(row, reason).await),
+            (settled, _) => settled,
+        };
         self.route.meters().settle_s.record(started.elapsed());
         settled
     }
@@ -134,6 +145,25 @@ impl<S: Store> Held<S> {
 }
 
 impl<S: Store> Engine<S> {
+    /// Puts a doubt before an operator. If that fails, the reconciler does it: there is nobody for it to ask.
+    async fn park(&self, row: Arc<Record>, reason: Reason) -> Arc<Record> {
+        let retry = Retry { at: self.now().at, park_after: 1 };
+        let verdict = Verdict {
+            life: row.life,
+            source: "holder".into(),
+            reference: None,
+            finding: Finding::NotKnown(retry),
+        };
+        let who = Who { reason: Some(reason), ..self.0.who.clone() };
+        match self.step_as(&Event::Verdict(verdict), Some(Arc::clone(&row)), &who).await {
+            Ok(stepped) => stepped.row.unwrap_or(row),
+            Err(error) => {
+                tracing::warn!(%error, record = %row.id, "a doubt could not be put before an operator yet");
+                row
+            }
+        }
+    }
+
     pub(crate) async fn settle_until_done(
         &self,
         event: &Event,

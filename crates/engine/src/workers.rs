@@ -7,6 +7,7 @@
 //! do nothing twice. What goes outside (a probe) is claimed before, by a write with an end: a node that dies delays it until then.
 
 mod apart;
+mod completer;
 mod reaper;
 mod reconciler;
 mod sweeper;
@@ -28,6 +29,9 @@ use crate::meters::{self, names};
 use crate::probe::Probe;
 
 pub use apart::{Heard, Life, Message, Says};
+pub use completer::{Finisher, Finishing, Left};
+
+use completer::Completer;
 
 /// How the workers work.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +56,10 @@ pub struct WorkerOptions {
     pub probes_at_once: usize,
     /// How long the audit trail is kept.
     pub audit_retention: Duration,
+    /// Operations that their client has left, and such as wait to be run, are looked for so often.
+    pub complete_every: Duration,
+    /// So many of them are run at the same time, on this node.
+    pub completions_at_once: usize,
 }
 
 impl Default for WorkerOptions {
@@ -67,6 +75,8 @@ impl Default for WorkerOptions {
             reap_grace: Duration::from_secs(1),
             probes_at_once: 8,
             audit_retention: Duration::from_hours(400 * 24),
+            complete_every: Duration::from_secs(1),
+            completions_at_once: 8,
         }
     }
 }
@@ -84,11 +94,15 @@ pub enum Worker {
     Apart,
     /// Measures what is open.
     Watcher,
+    /// Operations that their client has left; started by whoever can run them, see [`Engine::start_completer`].
+    Completer,
 }
 
 impl Worker {
-    /// All of them.
+    /// Those that every engine can run by itself.
     pub const ALL: [Self; 5] = [Self::Sweeper, Self::Reaper, Self::Reconciler, Self::Apart, Self::Watcher];
+    /// How many kinds there are.
+    const KINDS: usize = Self::ALL.len() + 1;
 
     /// The name, in metrics and logs.
     #[must_use]
@@ -99,6 +113,7 @@ impl Worker {
             Self::Reconciler => "reconciler",
             Self::Apart => "apart",
             Self::Watcher => "watcher",
+            Self::Completer => "completer",
         }
     }
 }
@@ -118,7 +133,7 @@ pub struct Pass {
 #[derive(Debug)]
 pub struct Workers {
     tasks: Vec<JoinHandle<()>>,
-    passes: watch::Receiver<[u64; Worker::ALL.len()]>,
+    passes: watch::Receiver<[u64; Worker::KINDS]>,
 }
 
 impl Workers {
@@ -145,21 +160,28 @@ impl Drop for Workers {
 }
 
 impl<S: Store> Engine<S> {
-    /// Starts all workers on the engine's runtime.
+    /// Starts all workers on the engine's runtime, but for the completer.
     #[must_use]
     pub fn start_workers(&self, options: &WorkerOptions, probe: &Arc<dyn Probe>) -> Workers {
-        let (counts, passes) = watch::channel([0; Worker::ALL.len()]);
+        let jobs = Worker::ALL.map(|worker| Job::Engines { worker, probe: Arc::clone(probe) });
+        self.start_jobs(jobs, options)
+    }
+
+    /// Starts the completer: operations that their client has left are finished by `finisher`. Dropped, it takes up nothing more; what it
+    /// has taken up goes on.
+    #[must_use]
+    pub fn start_completer(&self, options: &WorkerOptions, finisher: Arc<dyn Finisher<S>>) -> Workers {
+        let completer = Completer::new(finisher, options.completions_at_once);
+        self.start_jobs([Job::Completes(completer)], options)
+    }
+
+    fn start_jobs<const N: usize>(&self, jobs: [Job<S>; N], options: &WorkerOptions) -> Workers {
+        let (counts, passes) = watch::channel([0; Worker::KINDS]);
         let options = Arc::new(options.clone());
-        let tasks = Worker::ALL.map(|worker| {
-            meters::begin_worker_at_zero(worker.name());
-            let work = Work {
-                engine: self.clone(),
-                options: Arc::clone(&options),
-                probe: Arc::clone(probe),
-                counts: counts.clone(),
-                worker,
-            };
-            self.0.runtime.spawn(work.run())
+        let tasks = jobs.map(|job| {
+            meters::begin_worker_at_zero(job.worker().name());
+            let (engine, options) = (self.clone(), Arc::clone(&options));
+            self.0.runtime.spawn(Work { engine, options, job, counts: counts.clone() }.run())
         });
         Workers { tasks: tasks.into(), passes }
     }
@@ -177,16 +199,32 @@ impl<S: Store> Engine<S> {
             Worker::Reconciler => self.reconcile(options, probe).await,
             Worker::Apart => self.hear_apart(options).await,
             Worker::Watcher => self.watch(options).await,
+            // It needs somebody who can run them: see `complete`.
+            Worker::Completer => Ok(Pass::default()),
         }
     }
 }
 
-struct Work<S> {
+struct Work<S: Store> {
     engine: Engine<S>,
     options: Arc<WorkerOptions>,
-    probe: Arc<dyn Probe>,
-    counts: watch::Sender<[u64; Worker::ALL.len()]>,
-    worker: Worker,
+    job: Job<S>,
+    counts: watch::Sender<[u64; Worker::KINDS]>,
+}
+
+/// What a loop does, and with whom.
+enum Job<S: Store> {
+    Engines { worker: Worker, probe: Arc<dyn Probe> },
+    Completes(Completer<S>),
+}
+
+impl<S: Store> Job<S> {
+    const fn worker(&self) -> Worker {
+        match self {
+            Self::Engines { worker, .. } => *worker,
+            Self::Completes(_) => Worker::Completer,
+        }
+    }
 }
 
 /// After a failure the next pass comes after this, doubled with every further one, up to the worker's own pause.
@@ -194,6 +232,7 @@ pub(crate) const FAILURE_PAUSE: Duration = Duration::from_millis(200);
 
 impl<S: Store> Work<S> {
     async fn run(self) {
+        let worker = self.job.worker();
         let mut failures = 0;
         loop {
             let more = match self.pass().await {
@@ -202,17 +241,17 @@ impl<S: Store> Work<S> {
                     pass.more
                 }
                 Err(words) => {
-                    counter!(names::WORKER_ERROR, "worker" => self.worker.name()).increment(1);
+                    counter!(names::WORKER_ERROR, "worker" => worker.name()).increment(1);
                     tracing::warn!(
-                        worker = self.worker.name(),
+                        worker = worker.name(),
                         "a pass failed, and the next one follows: {words}"
                     );
                     failures += 1;
                     false
                 }
             };
-            counter!(names::WORKER_PASS, "worker" => self.worker.name()).increment(1);
-            self.counts.send_modify(|counts| counts[self.worker as usize] += 1);
+            counter!(names::WORKER_PASS, "worker" => worker.name()).increment(1);
+            self.counts.send_modify(|counts| counts[worker as usize] += 1);
             if more {
                 tokio::task::yield_now().await;
             } else {
@@ -222,7 +261,12 @@ impl<S: Store> Work<S> {
     }
 
     async fn pass(&self) -> Result<Pass, String> {
-        let pass = self.engine.work(self.worker, &self.options, &*self.probe);
+        let pass = async {
+            match &self.job {
+                Job::Engines { worker, probe } => self.engine.work(*worker, &self.options, &**probe).await,
+                Job::Completes(completer) => self.engine.complete_with(completer, &self.options).await,
+            }
+        };
         match AssertUnwindSafe(pass).catch_unwind().await {
             Ok(passed) => passed.map_err(|error| error.to_string()),
             Err(_) => Err("it panicked".to_owned()),
@@ -235,7 +279,7 @@ impl<S: Store> Work<S> {
             0 => every,
             failures => every.min(FAILURE_PAUSE.saturating_mul(1 << (failures - 1).min(10))),
         };
-        match self.worker {
+        match self.job.worker() {
             // A permit that was left while a pass was under way ends the pause at once.
             Worker::Reconciler => {
                 let _ = tokio::time::timeout(jittered(pause), self.engine.0.doubts.notified()).await;
@@ -245,12 +289,13 @@ impl<S: Store> Work<S> {
     }
 
     fn every(&self) -> Duration {
-        match self.worker {
+        match self.job.worker() {
             Worker::Sweeper => self.options.sweep_every,
             Worker::Reaper => self.options.reap_every,
             Worker::Reconciler => self.options.reconcile_every,
             Worker::Apart => self.options.apart_every,
             Worker::Watcher => self.options.watch_every,
+            Worker::Completer => self.options.complete_every,
         }
     }
 }

@@ -87,7 +87,9 @@ pub(crate) fn plain<B>(head: http::response::Parts, body: Read<B>) -> Response<R
 pub(crate) fn from_row<B>(row: Option<&Record>, about: &About<'_>) -> Response<ResponseBody<B>> {
     match row.map(|row| (&row.state, row)) {
         Some((State::Completed(answer), row)) => replay(answer, row.expires_at, about.policy),
-        Some((State::InProgress, _)) => about.refusal(Problem::in_progress(about.policy.retry_in_progress)),
+        Some((State::InProgress | State::Pending { .. }, _)) => {
+            about.refusal(Problem::in_progress(about.policy.retry_in_progress))
+        }
         _ => unknown_first(about),
     }
 }
@@ -102,6 +104,11 @@ pub(crate) fn first_from_row<B>(row: &Record, about: &About<'_>) -> Response<Res
 /// Not recorded, or not known: what is not recorded is never sent.
 pub(crate) fn unknown_first<B>(about: &About<'_>) -> Response<ResponseBody<B>> {
     about.refusal(Problem::outcome_unknown_first(about.policy.retry_unknown))
+}
+
+/// Nobody knows, and an operator has it.
+pub(crate) fn unsettled<B>(about: &About<'_>) -> Response<ResponseBody<B>> {
+    about.refusal(Problem::outcome_unknown(about.policy.retry_unknown))
 }
 
 /// What a request is told that may not run.

@@ -2,21 +2,29 @@
 
 use std::sync::Arc;
 
-use oncegate_engine::Engine;
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use oncegate_engine::{Engine, WorkerOptions, Workers};
 use oncegate_store::Store;
+use oncegate_store::join::{Join, Transactions};
 use tower_layer::Layer;
+use tower_service::Service;
 
+use crate::body::{BoxError, RequestBody};
+use crate::complete::{Again, NoBody};
+use crate::phased;
 use crate::route::Routes;
 use crate::scope::Tenant;
 use crate::service::{Idempotent, Shared};
 
 /// Makes protected requests take effect once.
-pub struct Idempotency<S>(Arc<Shared<S>>);
+pub struct Idempotency<S: Store>(Arc<Shared<S>>);
 
 impl<S: Store> Idempotency<S> {
     /// Protects what `routes` say. `tenant` says whose request it is; see [`crate::scope`] for ready ones.
     pub fn new(engine: Engine<S>, tenant: impl Tenant, routes: Routes) -> Self {
-        Self(Arc::new(Shared { engine, routes, tenant: Box::new(tenant), operations: None }))
+        Self(Arc::new(Shared { engine, routes, tenant: Box::new(tenant), operations: None, phases: None }))
     }
 
     /// Where a caller can look at its own operations: a path to which an operation's id is added. Problems that a client may
@@ -28,15 +36,45 @@ impl<S: Store> Idempotency<S> {
         }
         self
     }
+
+    /// Starts the completer: operations in phases that their client has left go on without it, by calling `inner` with their stored
+    /// request. Give it the service that this layer is put around, without the layer. Dropped, it takes up nothing more.
+    ///
+    /// The request carries what was kept of it, and [`Completing`](crate::phased::Completing) among its extensions; whatever was put there
+    /// by layers outside of this one (an authenticated user, say) is not there.
+    #[must_use]
+    pub fn start_completer<V, A>(&self, inner: V, options: &WorkerOptions) -> Workers
+    where
+        V: Service<Request<RequestBody<NoBody>>, Response = Response<A>> + Clone + Send + Sync + 'static,
+        V::Error: Into<BoxError> + Send,
+        V::Future: Send,
+        A: Body<Data = Bytes> + Send + 'static,
+        A::Error: Into<BoxError> + Send,
+    {
+        let again = Again { shared: Arc::clone(&self.0), inner };
+        self.0.engine.start_completer(options, Arc::new(again))
+    }
 }
 
-impl<S> Clone for Idempotency<S> {
+impl<S: Join> Idempotency<S> {
+    /// Handlers have recovery points: their atomic phases run in transactions of this pool, which must be of the database that the
+    /// records are in. See [`crate::phased`]. To be called before the layer is cloned.
+    #[must_use]
+    pub fn phases<T: Transactions>(mut self, transactions: T) -> Self {
+        if let Some(shared) = Arc::get_mut(&mut self.0) {
+            shared.phases = Some(phased::offer(Arc::new(transactions)));
+        }
+        self
+    }
+}
+
+impl<S: Store> Clone for Idempotency<S> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 }
 
-impl<S, V> Layer<V> for Idempotency<S> {
+impl<S: Store, V> Layer<V> for Idempotency<S> {
     type Service = Idempotent<S, V>;
 
     fn layer(&self, inner: V) -> Self::Service {

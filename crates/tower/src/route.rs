@@ -27,6 +27,8 @@ use oncegate_engine::Route;
 pub struct Routes {
     by_method: HashMap<Method, matchit::Router<Option<Route>>>,
     otherwise: HashMap<Method, Route>,
+    /// Those whose handlers have phases, by their operation.
+    phased: HashMap<Operation, Route>,
 }
 
 impl Routes {
@@ -44,7 +46,7 @@ impl Routes {
     /// What holds where no other route matches.
     pub fn otherwise(mut self, policy: impl Into<Named>) -> Result<Self, RouteError> {
         let Named { name, policy } = policy.into();
-        check(&policy, "*")?;
+        check(&policy, "*", Handler::Whole)?;
         self.otherwise.clear();
         for method in &policy.methods {
             let route = Route::new(&name, policy.clone(), operation(method, "*")?);
@@ -55,9 +57,22 @@ impl Routes {
 
     /// A method and a path pattern (`POST /payments/{id}/refunds`), under a profile or a policy of one's own. A profile
     /// without methods (`off`) lets it pass.
-    pub fn route(mut self, pattern: &str, policy: impl Into<Named>) -> Result<Self, RouteError> {
-        let Named { name, policy } = policy.into();
-        check(&policy, pattern)?;
+    pub fn route(self, pattern: &str, policy: impl Into<Named>) -> Result<Self, RouteError> {
+        self.add(pattern, policy.into(), Handler::Whole)
+    }
+
+    /// The same for a handler with recovery points (`oncegate_tower::phased`), under `resume` or a policy like it: a lapsed one goes on after its
+    /// last phase, so its handler must have its effects in phases, and nowhere else.
+    ///
+    /// Its requests are kept until they are settled, with the headers that the policy names
+    /// ([`request_headers`](Policy::request_headers)) and no others.
+    pub fn phased(self, pattern: &str, policy: impl Into<Named>) -> Result<Self, RouteError> {
+        self.add(pattern, policy.into(), Handler::Phased)
+    }
+
+    fn add(mut self, pattern: &str, named: Named, handler: Handler) -> Result<Self, RouteError> {
+        let Named { name, policy } = named;
+        check(&policy, pattern, handler)?;
         let (method, path) = pattern
             .split_once(' ')
             .filter(|(_, path)| path.starts_with('/'))
@@ -67,6 +82,9 @@ impl Routes {
         } else {
             Some(Route::new(&name, policy, operation(method, path)?))
         };
+        if let (Handler::Phased, Some(route)) = (handler, &route) {
+            self.phased.insert(route.operation().clone(), route.clone());
+        }
         self.by_method
             .entry(method_of(method)?)
             .or_default()
@@ -85,7 +103,24 @@ impl Routes {
         }
         self.otherwise.get(method)
     }
+
+    /// The route of an operation with phases, by its name.
+    pub(crate) fn phased_of(&self, operation: &Operation) -> Option<&Route> {
+        self.phased.get(operation)
+    }
 }
+
+/// What a route's handler says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Handler {
+    /// Runs from its beginning to its end.
+    Whole,
+    /// Has recovery points.
+    Phased,
+}
+
+/// Headers by which somebody says who it is. They are not kept with a request.
+const CREDENTIALS: [&str; 3] = ["authorization", "proxy-authorization", "cookie"];
 
 /// The address as the client sent it, where something in front of the layer has changed it. Put it into the request's
 /// extensions before a prefix is stripped: two services under two prefixes must not take each other's requests for the same. axum's
@@ -131,15 +166,26 @@ impl From<Policy> for Named {
     }
 }
 
-fn check(policy: &Policy, pattern: &str) -> Result<(), RouteError> {
+fn check(policy: &Policy, pattern: &str, handler: Handler) -> Result<(), RouteError> {
     if policy.execution == Execution::Deferred {
         let words = "deferred execution needs workers, which this release does not have";
         return Err(RouteError(format!("{pattern:?}: {words}; choose a profile that runs inline")));
     }
-    if policy.crash == CrashPolicy::Resume {
-        let words =
-            "handlers have no recovery points yet, so a lapsed one would be run again from its beginning";
-        return Err(RouteError(format!("{pattern:?}: {words}; choose `payments`")));
+    if policy.crash == CrashPolicy::Resume && handler == Handler::Whole {
+        let words = "under `resume` a handler without recovery points would be run again from its beginning";
+        return Err(RouteError(format!(
+            "{pattern:?}: {words}; choose `payments`, or, inside a Rust service, declare its phases (`Routes::phased`)"
+        )));
+    }
+    if policy.crash != CrashPolicy::Resume && handler == Handler::Phased {
+        let words = "a handler with recovery points goes on after them only under `resume`";
+        return Err(RouteError(format!("{pattern:?}: {words}; choose that profile, or crash policy")));
+    }
+    if let Some(name) = policy.request_headers.iter().find(|name| CREDENTIALS.contains(&&***name)) {
+        let words = "is a credential, and is not kept with a request";
+        return Err(RouteError(format!(
+            "{pattern:?}: {name:?} {words}; leave it out of the headers to keep"
+        )));
     }
     if policy.in_progress == WhileInProgress::Accept || policy.after_doubt == AfterDoubt::Accept {
         let words = "202 is a promise that somebody will run it, and this release has no workers";
@@ -202,7 +248,22 @@ mod tests {
         assert!(refusal("PO ST /x", Profile::Ietf).contains("PO ST /x"));
         assert!(refusal("POST /a/{b}{c}", Profile::Ietf).contains("/a/{b}{c}"));
         assert!(refusal("POST /jobs", Profile::Accepted).contains("deferred execution needs workers"));
-        assert!(refusal("POST /jobs", Profile::Resume).contains("no recovery points"));
+        assert!(refusal("POST /jobs", Profile::Resume).contains("without recovery points"));
         assert!(refusal("post /pay", Profile::Ietf).contains("written in capitals"));
+    }
+
+    #[test]
+    fn phases_are_for_resume_and_no_credential_is_kept() {
+        let phased = |policy: Policy| Routes::none().phased("POST /rides", policy);
+        let routes = phased(Profile::Resume.policy()).unwrap();
+        let route = routes.of(&Method::POST, "/rides").unwrap();
+        assert_eq!(routes.phased_of(route.operation()).map(Route::operation), Some(route.operation()));
+        let words = phased(Profile::Payments.policy()).unwrap_err().to_string();
+        assert!(words.contains("only under `resume`"), "{words}");
+        for name in CREDENTIALS {
+            let policy = Policy { request_headers: vec![name.into()], ..Profile::Resume.policy() };
+            let words = phased(policy).unwrap_err().to_string();
+            assert!(words.contains(name) && words.contains("is a credential"), "{words}");
+        }
     }
 }

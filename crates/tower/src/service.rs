@@ -12,6 +12,7 @@ use oncegate_core::fingerprint::Fingerprint;
 use oncegate_core::key::Key;
 use oncegate_core::policy::Policy;
 use oncegate_core::problem::Problem;
+use oncegate_core::record::CrashPolicy;
 use oncegate_core::scope::Scope;
 use oncegate_engine::{Arrived, Engine, Held, Route};
 use oncegate_store::Store;
@@ -21,25 +22,27 @@ use tracing::Instrument as _;
 use crate::answer::{About, Which};
 use crate::body::{BoxError, RequestBody, ResponseBody};
 use crate::execute::Work;
+use crate::phased::Offer;
 use crate::route::Routes;
 use crate::scope::Tenant;
-use crate::{answer, classify, execute, fingerprint, headers, key, read, route, scope, settle};
+use crate::{answer, classify, execute, fingerprint, headers, key, read, route, scope, settle, stored};
 
 /// What all clones of a service share.
-pub(crate) struct Shared<S> {
+pub(crate) struct Shared<S: Store> {
     pub(crate) engine: Engine<S>,
     pub(crate) routes: Routes,
     pub(crate) tenant: Box<dyn Tenant>,
     pub(crate) operations: Option<Box<str>>,
+    pub(crate) phases: Option<Offer<S>>,
 }
 
 /// A service whose protected requests take effect once.
-pub struct Idempotent<S, V> {
+pub struct Idempotent<S: Store, V> {
     pub(crate) shared: Arc<Shared<S>>,
     pub(crate) inner: V,
 }
 
-impl<S, V: Clone> Clone for Idempotent<S, V> {
+impl<S: Store, V: Clone> Clone for Idempotent<S, V> {
     fn clone(&self) -> Self {
         Self { shared: Arc::clone(&self.shared), inner: self.inner.clone() }
     }
@@ -118,7 +121,8 @@ where
     };
 
     let span = tracing::info_span!("idempotent", route = %route.operation(), key = key.prefix());
-    let arrived = match route.arrival(scope.clone(), key.clone(), fingerprint, None) {
+    let kept = stored::of(policy, &head, &body);
+    let arrived = match route.arrival(scope.clone(), key.clone(), fingerprint, kept) {
         Ok(arrival) => shared.engine.arrive_or_wait(&route, arrival).instrument(span.clone()).await,
         Err(unavailable) => Err(unavailable),
     };
@@ -185,12 +189,12 @@ where
 }
 
 /// Run, classify, settle, answer.
-async fn attempt<S, V, B, A>(
+pub(crate) async fn attempt<S, V, B, A>(
     shared: Arc<Shared<S>>,
     route: Route,
     mut held: Box<Held<S>>,
     inner: V,
-    work: Work<B>,
+    mut work: Work<B>,
 ) -> Response<ResponseBody<A>>
 where
     S: Store,
@@ -199,13 +203,16 @@ where
     A: Body<Data = Bytes>,
     A::Error: Into<BoxError> + Send,
 {
+    if let (Some(offer), CrashPolicy::Resume) = (&shared.phases, route.policy().crash) {
+        offer(&held, &mut work.head.extensions);
+    }
     let mut ended = execute::run(&mut held, inner, work).await;
-    let settlement = classify::of(held.policy(), &mut ended);
+    let settlement = held.as_its_phases_say(classify::of(held.policy(), &mut ended));
     let about = about(&shared, route.policy(), Which::Id(held.id()));
     settle::and_answer(held, settlement, ended, &about).await
 }
 
-fn about<'a, S>(shared: &'a Shared<S>, policy: &'a Policy, operation: Which<'a>) -> About<'a> {
+fn about<'a, S: Store>(shared: &'a Shared<S>, policy: &'a Policy, operation: Which<'a>) -> About<'a> {
     About { policy, operations: shared.operations.as_deref(), operation }
 }
 

@@ -141,6 +141,7 @@ fn ietf() -> Policy {
         body_bytes_max: 1 << 20,
         answer_bytes_max: 1 << 20,
         keeps_cookies: false,
+        request_headers: vec!["content-type".into()],
         retry_in_progress: SECOND,
         retry_unknown: 5 * SECOND,
         reconcile: Reconcile { backoff_first: 5 * SECOND, backoff_max: 5 * MINUTE, park_after: 20 },

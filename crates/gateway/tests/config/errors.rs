@@ -118,7 +118,7 @@ const WRONG: &[(&str, &str)] = &[
     ),
     (
         "[defaults]\nprofile = \"resume\"",
-        "2:11: \"*\": handlers have no recovery points yet, so a lapsed one would be run again from its beginning; choose `payments`",
+        "2:11: \"*\": under `resume` a handler without recovery points would be run again from its beginning; choose `payments`, or, inside a Rust service, declare its phases (`Routes::phased`)",
     ),
     (
         "[defaults]\nprofile = \"off\"\nmethods = [\"POST\"]",
@@ -142,7 +142,7 @@ const WRONG: &[(&str, &str)] = &[
     ),
     (
         "[defaults]\ncrash = \"resume\"",
-        "2:9: \"*\": handlers have no recovery points yet, so a lapsed one would be run again from its beginning; choose `payments`",
+        "2:9: \"*\": under `resume` a handler without recovery points would be run again from its beginning; choose `payments`, or, inside a Rust service, declare its phases (`Routes::phased`)",
     ),
     ("[defaults]\nlease = \"0s\"", "2:9: must be longer than nothing"),
     ("[defaults]\nretention = \"0s\"", "2:13: must be longer than nothing"),

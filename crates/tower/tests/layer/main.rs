@@ -14,6 +14,7 @@ mod faults;
 mod hang_up;
 mod late;
 mod misuse;
+mod phased;
 mod race;
 mod replay;
 mod reply;

@@ -1,0 +1,68 @@
+//! A request, as it is kept so that somebody other than its client can go on with it: no credentials, and only the headers that the
+//! route names.
+
+use bytes::Bytes;
+use http::header::{HeaderName, HeaderValue};
+use http::request::Parts;
+use http::{Method, Request, Uri};
+use oncegate_core::policy::Policy;
+use oncegate_core::record::{CrashPolicy, StoredRequest};
+
+/// What is kept of a request, where anything is.
+pub(crate) fn of(policy: &Policy, head: &Parts, body: &Bytes) -> Option<StoredRequest> {
+    if policy.crash != CrashPolicy::Resume {
+        return None;
+    }
+    let is_kept = |name: &HeaderName| {
+        policy.request_headers.iter().any(|kept| kept.eq_ignore_ascii_case(name.as_str()))
+    };
+    let headers = head.headers.iter().filter(|(name, _)| is_kept(name));
+    // As the inner service sees it: an outer router may have stripped a prefix.
+    let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
+    Some(StoredRequest {
+        method: head.method.as_str().into(),
+        target: target.into(),
+        headers: headers.map(|(name, value)| (name.as_str().to_owned(), value.as_bytes().to_vec())).collect(),
+        body: body.to_vec(),
+    })
+}
+
+/// The request again; `None`: it is none, which no request that came in by HTTP is.
+pub(crate) fn again(stored: StoredRequest) -> Option<(Parts, Bytes)> {
+    let mut request = Request::new(());
+    *request.method_mut() = Method::from_bytes(stored.method.as_bytes()).ok()?;
+    *request.uri_mut() = stored.target.parse::<Uri>().ok()?;
+    for (name, value) in stored.headers {
+        let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
+        request.headers_mut().append(name, HeaderValue::from_bytes(&value).ok()?);
+    }
+    Some((request.into_parts().0, stored.body.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use oncegate_core::policy::Profile;
+
+    #[test]
+    fn only_named_headers_are_kept_and_the_request_comes_back() {
+        let request = Request::post("/rides?now=1")
+            .header("authorization", "Bearer secret")
+            .header("content-type", "application/json")
+            .header("x-trace", "1")
+            .header("x-trace", "2");
+        let (head, ()) = request.body(()).unwrap().into_parts();
+        let body = Bytes::from_static(b"{}");
+        let names = |policy: &Policy| -> Vec<String> {
+            of(policy, &head, &body).unwrap().headers.into_iter().map(|(name, _)| name).collect()
+        };
+        assert_eq!(names(&Profile::Resume.policy()), ["content-type"]);
+        let traced = Policy { request_headers: vec!["X-Trace".into()], ..Profile::Resume.policy() };
+        assert_eq!(names(&traced), ["x-trace", "x-trace"]);
+        assert!(of(&Profile::Payments.policy(), &head, &body).is_none());
+
+        let (again, body) = again(of(&Profile::Resume.policy(), &head, &body).unwrap()).unwrap();
+        assert_eq!((again.method, again.uri.to_string()), (Method::POST, "/rides?now=1".to_owned()));
+        assert_eq!((again.headers.len(), &body[..]), (1, &b"{}"[..]));
+    }
+}

@@ -1,0 +1,151 @@
+//! Handlers with phases, as their clients see them: over a SQLite file and a pool of the service's own.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{Extensions, HeaderMap};
+use axum::routing::post;
+use oncegate_core::policy::Profile;
+use oncegate_core::record::StateKind;
+use oncegate_engine::{Engine, Options, WorkerOptions};
+use oncegate_store_sql::SqliteStore;
+use oncegate_store_sql::sqlx::SqliteTransactions;
+use oncegate_test_servers::until;
+use oncegate_tower::phased::{Completing, DownstreamKey, JobError, Phased, Retry, Stopped};
+use oncegate_tower::{Idempotency, Routes, scope};
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
+use tokio::net::TcpListener;
+
+use crate::client::{Call, Connection};
+use crate::reply::Reply;
+use crate::stage::id_of;
+
+const KEY: &str = "ride-to-the-station";
+
+/// What handlers are told to do, and what they saw.
+#[derive(Default)]
+struct Town {
+    provider_is_down: AtomicBool,
+    is_renamed: AtomicBool,
+    /// The headers of every run, and whether nobody waited for it.
+    runs: Mutex<Vec<(HeaderMap, Option<Completing>)>>,
+}
+
+async fn ride(
+    State(town): State<Arc<Town>>,
+    headers: HeaderMap,
+    extensions: Extensions,
+    Phased(mut run): Phased<SqliteTransactions>,
+    body: String,
+) -> Result<String, Stopped> {
+    town.runs.lock().unwrap().push((headers, extensions.get().cloned()));
+    let name = if town.is_renamed.load(Ordering::SeqCst) { "trip" } else { "ride" };
+    let ride: i64 = run
+        .atomic(name, async |tx| {
+            let insert = "INSERT INTO ride (body) VALUES (?1) RETURNING rowid";
+            Ok(sqlx::query_scalar(insert).bind(&body).fetch_one(tx).await?)
+        })
+        .await?;
+    let call = async |key: DownstreamKey| match town.provider_is_down.load(Ordering::SeqCst) {
+        true => Err(JobError::unknown("no answer")),
+        false => Ok(format!("charged under a key of {} letters", key.as_str().len())),
+    };
+    let charge = run.foreign("charge", Retry, call).await?;
+    run.finish(format!("ride {ride}: {charge}")).map_err(Stopped)
+}
+
+struct Service {
+    town: Arc<Town>,
+    engine: Engine<SqliteStore>,
+    idempotency: Idempotency<SqliteStore>,
+    inner: Router,
+    pool: SqlitePool,
+    connection: tokio::sync::Mutex<Connection>,
+    _folder: tempfile::TempDir,
+}
+
+impl Service {
+    async fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("rides.db");
+        let engine = Engine::start(SqliteStore::open(&file).unwrap(), Options::default()).await.unwrap();
+        let pool = SqlitePool::connect_with(SqliteConnectOptions::new().filename(&file)).await.unwrap();
+        sqlx::raw_sql("CREATE TABLE ride (body TEXT NOT NULL)").execute(&pool).await.unwrap();
+        let routes = Routes::none().phased("POST /rides", Profile::Resume).unwrap();
+        let idempotency = Idempotency::new(engine.clone(), scope::header("x-tenant"), routes);
+        let idempotency = idempotency.phases(SqliteTransactions(pool.clone()));
+        let town = Arc::new(Town::default());
+        let inner = Router::new().route("/rides", post(ride)).with_state(Arc::clone(&town));
+        let app = inner.clone().layer(idempotency.clone());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+        let connection = Connection::to(addr).await.unwrap().into();
+        Self { town, engine, idempotency, inner, pool, connection, _folder: folder }
+    }
+
+    async fn ask(&self) -> Reply {
+        let call = Call::post("/rides").key(KEY).header("authorization", b"Bearer secret");
+        let mut connection = self.connection.lock().await;
+        connection.send(&call.json("{\"to\": \"the station\"}")).await.unwrap();
+        connection.reply().await.unwrap()
+    }
+
+    async fn rides(&self) -> i64 {
+        sqlx::query_scalar("SELECT count(*) FROM ride").fetch_one(&self.pool).await.unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_ride_that_stops_in_the_middle_is_in_progress_and_the_client_goes_on_with_it() {
+    let service = Service::start().await;
+    service.town.provider_is_down.store(true, Ordering::SeqCst);
+    service.ask().await.expect_problem(409, "in_progress");
+    service.ask().await.expect_problem(409, "in_progress");
+    service.town.provider_is_down.store(false, Ordering::SeqCst);
+    let first = service.ask().await;
+    first.expect_first(200, "ride 1: charged under a key of 26 letters");
+    service.ask().await.expect_replay(200, "ride 1: charged under a key of 26 letters");
+    assert_eq!(service.rides().await, 1);
+}
+
+#[tokio::test]
+async fn a_ride_that_its_client_has_left_is_completed_from_what_was_kept_without_credentials() {
+    let service = Service::start().await;
+    service.town.provider_is_down.store(true, Ordering::SeqCst);
+    service.ask().await.expect_problem(409, "in_progress");
+    service.town.provider_is_down.store(false, Ordering::SeqCst);
+    let options = WorkerOptions { complete_every: Duration::from_millis(1), ..WorkerOptions::default() };
+    let _completer = service.idempotency.start_completer(service.inner.clone(), &options);
+    until("it is completed", async || {
+        let record = service.engine.read(id_of(KEY)).await.unwrap().unwrap();
+        record.state.kind() == StateKind::Completed
+    })
+    .await;
+    service.ask().await.expect_replay(200, "ride 1: charged under a key of 26 letters");
+    assert_eq!(service.rides().await, 1);
+    let runs = service.town.runs.lock().unwrap().clone();
+    let (headers, completing) = &runs[1];
+    assert_eq!(completing.as_ref().map(|completing| completing.scope.tenant_str()), Some("acme"));
+    assert_eq!(runs[0].1, None);
+    assert!(runs[0].0.contains_key("authorization"), "the client's own run has it");
+    let names: Vec<_> = headers.keys().map(http::HeaderName::as_str).collect();
+    assert_eq!(names, ["content-type", "accept-encoding"], "nothing else was kept");
+}
+
+#[tokio::test]
+async fn a_changed_handler_is_409_outcome_unknown_and_the_record_says_why() {
+    let service = Service::start().await;
+    service.town.provider_is_down.store(true, Ordering::SeqCst);
+    service.ask().await.expect_problem(409, "in_progress");
+    service.town.is_renamed.store(true, Ordering::SeqCst);
+    service.ask().await.expect_problem(409, "outcome_unknown");
+    service.ask().await.expect_problem(409, "outcome_unknown");
+    let record = service.engine.read(id_of(KEY)).await.unwrap().unwrap();
+    let reason = record.last_error.unwrap().to_string();
+    assert!(reason.starts_with("changed_handler") && reason.contains("\"trip\""), "{reason}");
+    assert_eq!(service.rides().await, 1);
+}

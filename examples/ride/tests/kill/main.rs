@@ -1,0 +1,79 @@
+//! The service killed with SIGKILL at random instants of a three-phase operation, over SQLite and over PostgreSQL; afterwards the client
+//! comes back, or nobody does and the completer goes on. Then everything is counted, beside the service: rides and receipts in its
+//! database, charges in the provider's ledger.
+//!
+//! The instant is drawn, not waited for: a kill may come before, in, between and after any phase.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod service;
+mod town;
+
+use service::Recovery;
+use town::{Database, Town};
+
+/// How many kills the tests share.
+const KILLS: &str = "ONCEGATE_TEST_KILLS";
+
+fn kills() -> usize {
+    std::env::var(KILLS).map_or(100, |kills| kills.parse().unwrap())
+}
+
+/// Where the provider dedupes: every effect exactly once, and everybody gets the answer.
+async fn exactly_once(database: Database) {
+    let mut town = Town::new(database, Recovery::Retry).await;
+    town.kill(kills() / 2).await;
+    town.settle().await;
+    let count = town.count().await;
+    assert_eq!((count.unanswered, count.charges), (0, count.keys), "every key was charged once: {count:?}");
+    assert!(count.cut > 0, "the kills came in the middle of work: {count:?}");
+}
+
+/// Where it does not, and is asked: the same.
+async fn found_out(database: Database) {
+    let mut town = Town::new(database, Recovery::Probe).await;
+    town.kill(kills() / 10).await;
+    town.settle().await;
+    let count = town.count().await;
+    assert_eq!((count.unanswered, count.charges), (0, count.keys), "every key was charged once: {count:?}");
+}
+
+/// Where it does not, and cannot be asked: at most once, and what nobody knows is before an operator.
+async fn at_most_once(database: Database) {
+    let mut town = Town::new(database, Recovery::Park).await;
+    town.kill(kills() / 10).await;
+    town.settle().await;
+    let count = town.count().await;
+    assert_eq!(count.unanswered, count.parked, "whoever gets no answer is before an operator: {count:?}");
+    assert!(count.charges >= count.keys - count.parked && count.charges <= count.keys, "{count:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kill_9_over_sqlite_every_phase_takes_effect_once_where_the_provider_dedupes() {
+    exactly_once(Database::sqlite()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kill_9_over_postgres_every_phase_takes_effect_once_where_the_provider_dedupes() {
+    exactly_once(Database::postgres()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kill_9_over_sqlite_every_phase_takes_effect_once_where_the_provider_is_asked() {
+    found_out(Database::sqlite()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kill_9_over_postgres_every_phase_takes_effect_once_where_the_provider_is_asked() {
+    found_out(Database::postgres()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kill_9_over_sqlite_nothing_takes_effect_twice_where_nobody_can_be_asked() {
+    at_most_once(Database::sqlite()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kill_9_over_postgres_nothing_takes_effect_twice_where_nobody_can_be_asked() {
+    at_most_once(Database::postgres()).await;
+}
