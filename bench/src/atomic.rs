@@ -135,9 +135,9 @@ async fn sqlite(file: &Path, connections: u32) -> Outcome<SqlitePool> {
     for text in TABLES {
         sqlx::query(text).execute(&pool).await?;
     }
-    let fill = "WITH RECURSIVE n (id) AS (SELECT 0 UNION ALL SELECT id + 1 FROM n WHERE id < 9999) \
+    let accounts = "WITH RECURSIVE n (id) AS (SELECT 0 UNION ALL SELECT id + 1 FROM n WHERE id < 9999) \
                 INSERT INTO account SELECT id, 0 FROM n";
-    sqlx::query(fill).execute(&pool).await?;
+    sqlx::query(accounts).execute(&pool).await?;
     Ok(pool)
 }
 

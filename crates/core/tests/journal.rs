@@ -1,7 +1,5 @@
 //! The journal of a phased operation: what a handler is told, whatever was done before and wherever it was cut off.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
-
 use oncegate_core::identity::Token;
 use oncegate_core::record::{Changed, Journal, Phase, PhaseKind, Progress, Visit};
 use proptest::collection::vec;

@@ -20,7 +20,8 @@ use oncegate_core::policy::Profile;
 use oncegate_core::record::{self, StateKind};
 use oncegate_core::response::Answer;
 use oncegate_engine::{Engine, Options};
-use oncegate_store::join::{Join, Transactions};
+use oncegate_store::jobs::Enqueue;
+use oncegate_store::join::Transactions;
 use oncegate_store::{Filter, Store};
 use oncegate_store_sql::sqlx::{PgTransactions, SqliteTransactions};
 use oncegate_store_sql::{PostgresOptions, PostgresStore, SqliteStore};
@@ -86,7 +87,7 @@ fn main() -> ExitCode {
 
 /// Where the service's `charge` and Oncegate's tables are together. A key that had its effect twice has two rows in `charge`.
 trait Base: 'static {
-    type Store: Join;
+    type Store: Enqueue;
     type Pool: Transactions;
 
     async fn store(place: &str) -> Self::Store;

@@ -66,7 +66,7 @@ struct Receipt {
     ride: i64,
     to: String,
     charge: String,
-    receipt: i64,
+    number: i64,
 }
 
 struct Town {
@@ -102,9 +102,8 @@ where
     };
     let Charged { id: charge } = charged;
 
-    let receipt =
-        run.atomic("receipt_written", async |tx| tx.write_receipt(key, ride, &charge).await).await?;
-    let answer = Receipt { ride, to: order.to, charge, receipt };
+    let number = run.atomic("receipt_written", async |tx| tx.write_receipt(key, ride, &charge).await).await?;
+    let answer = Receipt { ride, to: order.to, charge, number };
     Ok(run.finish((StatusCode::CREATED, Json(answer)))?)
 }
 

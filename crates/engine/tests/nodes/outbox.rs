@@ -51,7 +51,7 @@ impl Provider {
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let (asked, is_silent, told) = (Arc::clone(&all), Arc::clone(&silent), told.clone());
-                std::thread::spawn(move || serve(stream, &asked, &is_silent, &told));
+                std::thread::spawn(move || serve(&stream, &asked, &is_silent, &told));
             }
         });
         Self { address, asked, is_silent, charged }
@@ -67,13 +67,13 @@ impl Provider {
 
 /// The charge is made before anything is said: whoever dies now does not know of it.
 fn serve(
-    stream: TcpStream,
+    stream: &TcpStream,
     asked: &Mutex<BTreeMap<String, u32>>,
     is_silent: &AtomicBool,
     told: &Sender<String>,
 ) {
     let mut key = String::new();
-    if BufReader::new(&stream).read_line(&mut key).is_err() || !key.ends_with('\n') {
+    if BufReader::new(stream).read_line(&mut key).is_err() || !key.ends_with('\n') {
         return;
     }
     let key = key.trim_end().to_owned();
@@ -82,10 +82,10 @@ fn serve(
     let _ = told.send(key.clone());
     if is_silent {
         // Until whoever asked is gone.
-        let _ = BufReader::new(&stream).read_line(&mut String::new());
+        let _ = BufReader::new(stream).read_line(&mut String::new());
         return;
     }
-    let _ = (&stream).write_all(format!("ch_{key}\n").as_bytes());
+    let _ = (&*stream).write_all(format!("ch_{key}\n").as_bytes());
 }
 
 // ---- the child -------------------------------------------------------------------------------------------------------

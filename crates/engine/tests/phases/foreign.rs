@@ -85,7 +85,7 @@ async fn a_probe_that_finds_nothing_past_the_horizon_has_it_called() {
 
 #[tokio::test]
 async fn a_probe_that_finds_nothing_before_the_horizon_asks_again_after_it() {
-    const HORIZON: Duration = Duration::from_secs(60);
+    const HORIZON: Duration = Duration::from_mins(1);
     let town = Town::under(|policy| policy.horizon = Some(HORIZON)).await;
     dead_while_charging(&town).await;
     let questions = Mutex::new(0);

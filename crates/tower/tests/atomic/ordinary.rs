@@ -18,7 +18,7 @@ on_both! {
     async fn an_answer_of_one_layer_is_replayed_by_the_other<B: Base>() {
         let base = B::start().await;
         let (atomic, ordinary) =
-            (simple(&base, Profile::Ietf).await, stage::simple(base.store().await, Profile::Ietf).await);
+            (simple(&base, Profile::Ietf).await, Box::pin(stage::simple(base.store().await, Profile::Ietf)).await);
         call(1).send(atomic.addr).await.expect_first(200, "run 1");
         call(1).send(ordinary.addr).await.expect_replay(200, "run 1");
         let other = Call::post("/charges").key("other");
@@ -47,7 +47,7 @@ on_both! {
 async fn one_that_was_overtaken_is_rolled_back_and_answered_from_the_row() {
     let base = OnPostgres::start().await;
     let (gate, atomic) = gated(&base, Profile::Ietf).await;
-    let ordinary = stage::simple(base.store().await, Profile::Ietf).await;
+    let ordinary = Box::pin(stage::simple(base.store().await, Profile::Ietf)).await;
     let mut slow = call(1).open(atomic.addr).await;
     gate.entered().await;
     call(1).send(ordinary.addr).await.expect_first(200, "run 1");
@@ -61,7 +61,7 @@ async fn one_that_was_overtaken_is_rolled_back_and_answered_from_the_row() {
 async fn one_that_was_overtaken_by_another_request_is_told_that_its_key_is_used() {
     let base = OnPostgres::start().await;
     let (gate, atomic) = gated(&base, Profile::Ietf).await;
-    let ordinary = stage::simple(base.store().await, Profile::Ietf).await;
+    let ordinary = Box::pin(stage::simple(base.store().await, Profile::Ietf)).await;
     let mut slow = call(1).open(atomic.addr).await;
     gate.entered().await;
     call(2).send(ordinary.addr).await.expect_first(200, "run 1");

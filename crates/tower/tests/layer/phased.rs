@@ -49,9 +49,11 @@ async fn ride(
             Ok(sqlx::query_scalar(insert).bind(&body).fetch_one(tx).await?)
         })
         .await?;
-    let call = async |key: DownstreamKey| match town.provider_is_down.load(Ordering::SeqCst) {
-        true => Err(JobError::unknown("no answer")),
-        false => Ok(format!("charged under a key of {} letters", key.as_str().len())),
+    let call = async |key: DownstreamKey| {
+        if town.provider_is_down.load(Ordering::SeqCst) {
+            return Err(JobError::unknown("no answer"));
+        }
+        Ok(format!("charged under a key of {} letters", key.as_str().len()))
     };
     let charge = run.foreign("charge", Retry, call).await?;
     run.finish(format!("ride {ride}: {charge}")).map_err(Stopped)

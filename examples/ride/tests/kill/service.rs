@@ -66,5 +66,5 @@ pub(crate) async fn ask(address: &str, key: &str) -> Result<Reply, NoReply> {
         .header("content-type", "application/json")
         .body(Bytes::from(format!("{{\"to\": \"{key}\", \"amount\": 1700}}")))
         .unwrap();
-    post::send(address, request, Duration::from_secs(60)).await
+    post::send(address, request, Duration::from_mins(1)).await
 }
