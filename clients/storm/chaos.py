@@ -29,11 +29,16 @@ class Chaos:
         self.stall_s = stall_s
         self.is_calm = False
         self.count: collections.Counter[str] = collections.Counter()
-        self.under_way = 0
+        # Held here: of a task whose client has hung up the loop keeps no hold, and what waits could be collected as garbage.
+        self._tasks: set[asyncio.Task[None] | None] = set()
         self._dice = random.Random(seed)
         self._ready = threading.Event()
         threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True).start()
         self._ready.wait()
+
+    def is_idle(self) -> bool:
+        """Nothing is on its way to the gateway."""
+        return not self._tasks
 
     async def _serve(self) -> None:
         server = await asyncio.start_server(self._connection, "127.0.0.1", 0)
@@ -42,7 +47,8 @@ class Chaos:
         await server.serve_forever()
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.under_way += 1
+        task = asyncio.current_task()
+        self._tasks.add(task)
         try:
             head = await reader.readuntil(b"\r\n\r\n")
             length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
@@ -52,7 +58,7 @@ class Chaos:
             _reset(writer)
         finally:
             writer.close()
-            self.under_way -= 1
+            self._tasks.discard(task)
 
     async def _request(self, head: bytes, body: bytes, writer: asyncio.StreamWriter) -> None:
         what = self._roll()

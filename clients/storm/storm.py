@@ -151,7 +151,7 @@ def main() -> None:
             began = time.monotonic()
             chaos = Chaos(("127.0.0.1", town.gateway.ports[0]), 1.3 * TRY_TIMEOUT_MS / 1000, seed)
             told = storm(town, chaos, command, f"http://127.0.0.1:{chaos.port}/payments")
-            wait_until("nothing is on its way", lambda: chaos.under_way == 0)
+            wait_until("nothing is on its way", chaos.is_idle)
             town.comes_to_rest()
             print(f"{name}: {OPERATIONS} operations in a storm (seed {seed}): {summary(told)}; on the way: {dict(chaos.count)}", flush=True)
             judge(town, told)
