@@ -29,6 +29,7 @@ if [[ $types = yes ]]; then
   # The types of Node are installed beside the compiler.
   roots=$(dirname "$(dirname "$(readlink -f "$(command -v "$TSC")")")")/../@types
   step "$TSC" -p typescript --outDir "$work/dist" --typeRoots "$roots"
+  step "$TSC" --noEmit --strict --target es2022 --module nodenext --typeRoots "$roots" --types node typescript/tests/types.ts
   step diff -r "$work/dist" typescript/dist
   export MYPYPATH=python:python/tests:storm
   step "$MYPY" --strict --cache-dir "$work/mypy" python/oncegate_client python/tests/*.py storm/storm.py examples/check.py

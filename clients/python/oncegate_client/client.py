@@ -142,6 +142,8 @@ class Client:
         return True
 
     def _key(self, name: Optional[str], key: Optional[str]) -> tuple[str, bool]:
+        if key is not None and name is not None:
+            raise ValueError("give `name` or `key`, not both")
         if key is not None:
             return _checked(key), True
         fresh = new_key()
@@ -255,6 +257,7 @@ def _question(sending: Sending, url: str) -> Sending:
     return Sending("GET", urlsplit(url), headers, None)
 
 
+_OWN_HEADERS = {"connection", "content-length", "host", "transfer-encoding"}
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
@@ -262,6 +265,8 @@ def _prepared(url: str, method: str, headers: Optional[Mapping[str, str]], body:
     split = urlsplit(url)
     if split.scheme not in ("http", "https") or not split.hostname or (split.port or 1) < 1:
         raise ValueError(f"{url!r} is not an http or https URL")
+    if split.username is not None:
+        raise ValueError("a URL must not have credentials in it; send them in a header")
     if not re.fullmatch(r"[!-~]*", f"{split.path}?{split.query}"):
         raise ValueError(f"{url!r} has characters that must be percent-encoded")
     if not _TOKEN.fullmatch(method):
@@ -271,6 +276,8 @@ def _prepared(url: str, method: str, headers: Optional[Mapping[str, str]], body:
         if not _TOKEN.fullmatch(name) or not re.fullmatch(r"[\t\x20-\x7e\x80-\xff]*", value):
             raise ValueError(f"the header {name!r} cannot be sent: a name or value has characters that HTTP does not allow")
     names = {name.lower() for name, _ in lines}
+    if names & _OWN_HEADERS:
+        raise ValueError(f"the header {min(names & _OWN_HEADERS)} is the client's to set")
     if "idempotency-key" in names:
         raise ValueError("the key is the client's to make; to go on with one, give it as `key`")
     if json is not None and body is not None:

@@ -73,7 +73,8 @@ def _connection(url: SplitResult, timeout_s: float, tls: Optional[ssl.SSLContext
 
 def _exchange(connection: http.client.HTTPConnection, sending: Sending) -> Answer:
     target = (sending.url.path or "/") + (f"?{sending.url.query}" if sending.url.query else "")
-    connection.putrequest(sending.method, target, skip_accept_encoding=True)
+    is_asked = any(name.lower() == "accept-encoding" for name, _ in sending.headers)
+    connection.putrequest(sending.method, target, skip_accept_encoding=is_asked)
     for name, value in sending.headers:
         connection.putheader(name, value)
     if sending.body is not None or sending.method != "GET":

@@ -45,6 +45,8 @@ export class Client {
         return true;
     }
     async #key(which) {
+        if (which.key !== undefined && which.name !== undefined)
+            throw new TypeError("give `name` or `key`, not both");
         if (which.key !== undefined)
             return { key: checked(which.key), isResumed: true };
         const fresh = newKey();
@@ -148,11 +150,15 @@ function question(sending, url) {
         headers.delete(name);
     return { method: "GET", url, headers, body: null };
 }
+const OWN_HEADERS = ["connection", "content-length", "host", "transfer-encoding"];
 function prepare(request) {
     const url = new URL(request.url);
     if (url.protocol !== "http:" && url.protocol !== "https:")
         throw new TypeError(`${url.href} is not an http or https URL`);
     const headers = new Headers(request.headers);
+    for (const name of OWN_HEADERS)
+        if (headers.has(name))
+            throw new TypeError(`the header ${name} is the client's to set`);
     if (headers.has("idempotency-key"))
         throw new TypeError("the key is the client's to make; to go on with one, give it as `key`");
     if (request.json !== undefined && request.body !== undefined)
@@ -161,7 +167,10 @@ function prepare(request) {
     if (request.json !== undefined && !headers.has("content-type"))
         headers.set("content-type", "application/json");
     const body = text === undefined ? null : typeof text === "string" ? new TextEncoder().encode(text) : text.slice();
-    return { method: request.method ?? "POST", url, headers, body };
+    const method = request.method ?? "POST";
+    // What `fetch` would refuse is refused here: later it would look like a failure on the way.
+    new Request(url, { method, headers, body });
+    return { method, url, headers, body };
 }
 function checked(key) {
     if (/^[\x21\x23-\x5b\x5d-\x7e]{1,255}$/.test(key))

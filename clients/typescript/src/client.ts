@@ -106,6 +106,7 @@ export class Client {
   }
 
   async #key(which: Which): Promise<{ key: string; isResumed: boolean }> {
+    if (which.key !== undefined && which.name !== undefined) throw new TypeError("give `name` or `key`, not both");
     if (which.key !== undefined) return { key: checked(which.key), isResumed: true };
     const fresh = newKey();
     if (which.name === undefined) return { key: fresh, isResumed: false };
@@ -211,16 +212,22 @@ function question(sending: Sending, url: URL): Sending {
   return { method: "GET", url, headers, body: null };
 }
 
+const OWN_HEADERS = ["connection", "content-length", "host", "transfer-encoding"];
+
 function prepare(request: OperationRequest): Sending {
   const url = new URL(request.url);
   if (url.protocol !== "http:" && url.protocol !== "https:") throw new TypeError(`${url.href} is not an http or https URL`);
   const headers = new Headers(request.headers);
+  for (const name of OWN_HEADERS) if (headers.has(name)) throw new TypeError(`the header ${name} is the client's to set`);
   if (headers.has("idempotency-key")) throw new TypeError("the key is the client's to make; to go on with one, give it as `key`");
   if (request.json !== undefined && request.body !== undefined) throw new TypeError("give `body` or `json`, not both");
   const text = request.json === undefined ? request.body : JSON.stringify(request.json);
   if (request.json !== undefined && !headers.has("content-type")) headers.set("content-type", "application/json");
   const body = text === undefined ? null : typeof text === "string" ? new TextEncoder().encode(text) : text.slice();
-  return { method: request.method ?? "POST", url, headers, body };
+  const method = request.method ?? "POST";
+  // What `fetch` would refuse is refused here: later it would look like a failure on the way.
+  new Request(url, { method, headers, body });
+  return { method, url, headers, body };
 }
 
 function checked(key: string): string {

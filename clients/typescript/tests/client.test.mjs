@@ -200,6 +200,11 @@ test("what cannot be sent is refused before a key is made", async () => {
   await refused({ url: "not a url" }, {}, /Invalid URL/);
   await refused({ url: "ftp://host/" }, {}, /not an http/);
   await refused({ url: "http://host/", headers: { "Idempotency-Key": "x" } }, {}, /the client's to make/);
+  await refused({ url: "http://me:secret@host/" }, {}, /credentials/);
+  await refused({ url: "http://host/", method: "GE T" }, {}, /method/);
+  await refused({ url: "http://host/", method: "GET", body: "x" }, {}, /GET/);
+  await refused({ url: "http://host/", headers: { "Content-Length": "1" } }, {}, /the client's to set/);
+  await refused({ url: "http://host/" }, { name: "a", key: "b" }, /not both/);
   await refused({ url: "http://host/", body: "x", json: {} }, {}, /not both/);
   await refused({ url: "http://host/" }, { name: "a" }, /no `keys`/);
   await refused({ url: "http://host/" }, { key: 'a"b' }, /visible ASCII/);
