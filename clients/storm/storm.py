@@ -76,7 +76,7 @@ def jobs() -> list[Job]:
     ]
 
 
-def storm(town: Town, chaos: Chaos, command: list[str], url: str) -> dict[str, Told]:
+def storm(town: Town, command: list[str], url: str) -> dict[str, Told]:
     """The operations, and what the client was told of each."""
     todo = jobs()
     town.faults({fault: 0.03 for fault in FAULTS})
@@ -150,7 +150,7 @@ def main() -> None:
         try:
             began = time.monotonic()
             chaos = Chaos(("127.0.0.1", town.gateway.ports[0]), 1.3 * TRY_TIMEOUT_MS / 1000, seed)
-            told = storm(town, chaos, command, f"http://127.0.0.1:{chaos.port}/payments")
+            told = storm(town, command, f"http://127.0.0.1:{chaos.port}/payments")
             wait_until("nothing is on its way", chaos.is_idle)
             town.comes_to_rest()
             print(f"{name}: {OPERATIONS} operations in a storm (seed {seed}): {summary(told)}; on the way: {dict(chaos.count)}", flush=True)

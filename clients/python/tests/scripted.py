@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import struct
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 from oncegate_client import Limits
 
 CLIENTS = Path(__file__).resolve().parents[2]
+CERTIFICATE = CLIENTS / "for-tests.pem"
 CONTRACT: dict[str, Any] = json.loads((CLIENTS / "contract.json").read_text("utf-8"))
 
 
@@ -26,7 +28,7 @@ class Asked(NamedTuple):
 class Scripted:
     """Used in a `with`."""
 
-    def __init__(self, steps: list[dict[str, Any]]) -> None:
+    def __init__(self, steps: list[dict[str, Any]], tls: bool = False) -> None:
         self.steps = steps
         self.requests: list[Asked] = []
         self.is_asked = threading.Event()
@@ -49,8 +51,14 @@ class Scripted:
                 pass
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.handle_error = lambda *_: None  # type: ignore[method-assign]
         self.server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.server.server_port}/payments"
+        self.url = f"http{'s' if tls else ''}://127.0.0.1:{self.server.server_port}/payments"
+        if tls:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(CERTIFICATE)
+            # The handshake is for the handler's thread, not for the one that accepts.
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True, do_handshake_on_connect=False)
 
     def __enter__(self) -> Scripted:
         threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 import unittest
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -17,10 +19,17 @@ from typing import Any, Optional
 
 from oncegate_client import Backoff, Client, DidNotHappen, FileKeyStore, Happened, Headers, Limits, MayHaveHappened, new_key
 from oncegate_client.backoff import delay_s, retry_after_s
-from scripted import Scripted, limits
+from scripted import CERTIFICATE, Scripted, limits
 
 ANSWER = {"status": 201, "kept": True, "json": {"id": 1}}
 REPLAY = {"status": 201, "replayed": True}
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.01)
 
 
 class Keys(unittest.TestCase):
@@ -120,6 +129,25 @@ class Sending(unittest.TestCase):
         with Scripted([{"do": "drip"}, REPLAY]) as server:
             result = Client(limits(try_timeout_s=1)).run(server.url)
             self.assertEqual((result.outcome, result.attempts), ("happened", 2))
+
+    def test_by_tls_a_server_that_is_not_trusted_was_sent_nothing(self) -> None:
+        with Scripted([ANSWER], tls=True) as server:
+            result = Client(limits(attempts_max=2)).run(server.url)
+            assert isinstance(result, DidNotHappen)
+            self.assertIsInstance(result.error, ssl.SSLCertVerificationError)
+            self.assertEqual(server.requests, [])
+
+    def test_by_tls_it_is_the_same(self) -> None:
+        with Scripted([{"do": "drip"}, {"do": "cut"}, {"do": "reset"}, REPLAY, {"do": "hang"}], tls=True) as server:
+            client = Client(limits(try_timeout_s=1), tls=ssl.create_default_context(cafile=str(CERTIFICATE)))
+            result = client.run(server.url)
+            self.assertEqual((result.outcome, result.attempts), ("happened", 4))
+            cancel = threading.Event()
+            with ThreadPoolExecutor(1) as thread:
+                running = thread.submit(client.run, server.url, cancel=cancel, limits=limits())
+                wait_until(lambda: len(server.requests) == 5)
+                cancel.set()
+                self.assertEqual(running.result().outcome, "may_have_happened")
 
     def test_given_up_while_a_try_is_under_way_it_may_have_happened_before_the_first_it_did_not(self) -> None:
         with Scripted([{"do": "hang", "forever": True}]) as server:

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtemp, readFile, readdir, rm, writeFile } from "node:fs/promises";
+import { createServer as createTlsServer } from "node:https";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -143,6 +144,21 @@ test("nobody listens: nothing was sent, and it did not happen", async () => {
   assert.equal(nowhere.outcome, "did_not_happen");
   const going = await new Client({ ...limits(), attemptsMax: 1 }).run({ url: `http://127.0.0.1:${port}/` }, { key: newKey() });
   assert.equal(going.outcome, "may_have_happened", "an earlier process may have sent it");
+});
+
+test("by TLS a server that is not trusted was sent nothing", async () => {
+  const pem = await readFile(new URL("../../for-tests.pem", import.meta.url));
+  const server = createTlsServer({ cert: pem, key: pem }, () => assert.fail("a request came")).listen(0, "127.0.0.1");
+  await once(server, "listening");
+  try {
+    const url = `https://127.0.0.1:${server.address().port}/`;
+    const result = await new Client({ ...limits(), attemptsMax: 2 }).run({ url });
+    assert.deepEqual([result.outcome, result.why, result.attempts], ["did_not_happen", "attempts", 2], String(result.error?.cause));
+    assert.equal(result.error.cause.code, "DEPTH_ZERO_SELF_SIGNED_CERT");
+  } finally {
+    server.close();
+    await once(server, "close");
+  }
 });
 
 test("given up while a try is under way it may have happened; before the first, it did not", async () => {
