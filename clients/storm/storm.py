@@ -70,7 +70,7 @@ def jobs() -> list[Job]:
             "name": f"order {number}",
             "amount": 1000 + number,
             "currency": "euro" if number % 50 == 0 else "EUR",
-            "deadline_ms": 1500 if number % 7 == 0 else 240_000,
+            "deadline_ms": 200 + number % 1000 if number % 3 == 0 else 240_000,
         }
         for number in range(OPERATIONS)
     ]
