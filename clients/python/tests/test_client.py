@@ -152,11 +152,13 @@ class Sending(unittest.TestCase):
     def test_given_up_while_a_try_is_under_way_it_may_have_happened_before_the_first_it_did_not(self) -> None:
         with Scripted([{"do": "hang", "forever": True}]) as server:
             cancel = threading.Event()
+            since = time.monotonic()
             with ThreadPoolExecutor(1) as thread:
-                running = thread.submit(Client(limits()).run, server.url, cancel=cancel)
+                running = thread.submit(Client(limits(try_timeout_s=100, deadline_s=100)).run, server.url, cancel=cancel)
                 self.assertTrue(server.is_asked.wait(60))
                 cancel.set()
                 result = running.result()
+            self.assertLess(time.monotonic() - since, 90, "the try was ended, and did not end by its own time-out")
             assert isinstance(result, MayHaveHappened)
             self.assertEqual((result.why, result.attempts), ("cancelled", 1))
             never = Client(limits()).run(server.url, cancel=cancel)

@@ -169,6 +169,7 @@ test("given up while a try is under way it may have happened; before the first, 
     giveUp.abort();
     const result = await running;
     assert.deepEqual([result.outcome, result.why, result.attempts], ["may_have_happened", "cancelled", 1]);
+    assert.equal(result.error.message, "cancelled", "the try was ended, and did not end by its own time-out");
     const never = await new Client(limits()).run({ url: server.url }, { signal: giveUp.signal });
     assert.deepEqual([never.outcome, never.why, never.attempts], ["did_not_happen", "cancelled", 0]);
     assert.equal(server.requests.length, 1);
