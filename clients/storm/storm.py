@@ -10,6 +10,7 @@ whatever may have happened is asked about once more with the same keys, and then
 
 from __future__ import annotations
 
+import atexit
 import collections
 import json
 import os
@@ -44,6 +45,7 @@ class Driver:
         self.child = subprocess.Popen(
             [*command, url, str(folder / "keys"), str(jobs_file), str(self.results), str(AT_ONCE), str(TRY_TIMEOUT_MS)]
         )
+        atexit.register(self.child.kill)
 
     def told(self) -> list[Told]:
         """All whole lines."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import re
+import signal
 import sqlite3
 import subprocess
+import sys
 import threading
 import time
 import urllib.request
@@ -44,6 +47,9 @@ class Process:
     def __init__(self, command: list[str], says: str) -> None:
         self.command = command
         self.says = re.compile(says)
+        atexit.register(self.kill)
+        # SIGTERM would end this process without that.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
         self.start()
 
     def start(self) -> None:
