@@ -1,0 +1,98 @@
+"""Keys, and where they are kept.
+
+**Invariant:** of all who save a key under one name, one wins, and all are given the winner's. Two processes that begin the same operation
+at once send the same key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import uuid
+from pathlib import Path
+from typing import Optional, Protocol, Union
+
+
+def new_key() -> str:
+    """A key for one operation: a random UUID."""
+    return str(uuid.uuid4())
+
+
+class KeyStore(Protocol):
+    """Keeps keys by the caller's names for its operations. What it has returned is durable."""
+
+    def load(self, name: str) -> Optional[str]:
+        """The key under this name, or None."""
+
+    def save(self, name: str, key: str) -> str:
+        """Keeps the key unless there is one already; returns the one that is kept."""
+
+    def forget(self, name: str) -> None:
+        """Removes what is under this name, if anything is."""
+
+
+class FileKeyStore:
+    """A file for each key, in one folder. Threads and processes, also in other languages, may share it."""
+
+    def __init__(self, folder: Union[str, Path]) -> None:
+        self._folder = Path(folder)
+
+    def load(self, name: str) -> Optional[str]:
+        path = self._path(name)
+        try:
+            kept = json.loads(path.read_text("utf-8"))
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            kept = None
+        if isinstance(kept, dict) and kept.get("name") == name and isinstance(kept.get("key"), str) and kept["key"]:
+            return str(kept["key"])
+        raise ValueError(
+            f"{path} should hold the key of {name!r} and cannot be read as such; nothing was sent. "
+            "Restore it, or remove it once you have looked up what became of the operation."
+        )
+
+    def save(self, name: str, key: str) -> str:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._path(name)
+        draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            file.write(json.dumps({"name": name, "key": key}, ensure_ascii=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            # A rename would replace the key of whoever was first; a link cannot.
+            os.link(draft, path)
+            kept: Optional[str] = key
+        except FileExistsError:
+            kept = self.load(name)
+        finally:
+            os.unlink(draft)
+        self._sync_folder()
+        if kept is None:
+            # Forgotten in between: somebody has just finished this operation.
+            raise RuntimeError(f"{name!r} was settled by another process meanwhile; nothing was sent")
+        return kept
+
+    def forget(self, name: str) -> None:
+        try:
+            os.unlink(self._path(name))
+        except FileNotFoundError:
+            return
+        self._sync_folder()
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{hashlib.sha256(name.encode()).hexdigest()}.json"
+
+    def _sync_folder(self) -> None:
+        """A file's name is durable when its folder is."""
+        # Windows has no such thing, and no need of it.
+        if os.name == "nt":
+            return
+        folder = os.open(self._folder, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

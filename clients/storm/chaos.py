@@ -1,0 +1,109 @@
+"""What stands between clients and the gateway, and is not to be relied on: a proxy that resets, cuts, stalls, and answers 503 by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import random
+import re
+import socket
+import struct
+import threading
+
+#: How often what happens to a request; the rest goes through.
+ODDS = {
+    "reset before": 0.04,
+    "503, not forwarded": 0.03,
+    "503, forwarded": 0.03,
+    "reset after": 0.04,
+    "cut answer": 0.03,
+    "stalled answer": 0.03,
+}
+
+
+class Chaos:
+    """Runs in a thread of its own until the process ends."""
+
+    def __init__(self, gateway: tuple[str, int], stall_s: float, seed: int) -> None:
+        self.gateway = gateway
+        self.stall_s = stall_s
+        self.is_calm = False
+        self.count: collections.Counter[str] = collections.Counter()
+        # Held here: of a task whose client has hung up the loop keeps no hold, and what waits could be collected as garbage.
+        self._tasks: set[asyncio.Task[None] | None] = set()
+        self._dice = random.Random(seed)
+        self._ready = threading.Event()
+        threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True).start()
+        self._ready.wait()
+
+    def is_idle(self) -> bool:
+        """Nothing is on its way to the gateway."""
+        return not self._tasks
+
+    async def _serve(self) -> None:
+        server = await asyncio.start_server(self._connection, "127.0.0.1", 0)
+        self.port: int = server.sockets[0].getsockname()[1]
+        self._ready.set()
+        await server.serve_forever()
+
+    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        self._tasks.add(task)
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
+            body = await reader.readexactly(int(length[1]) if length else 0)
+            await self._request(head, body, writer)
+        except (OSError, asyncio.IncompleteReadError):
+            _reset(writer)
+        finally:
+            writer.close()
+            self._tasks.discard(task)
+
+    async def _request(self, head: bytes, body: bytes, writer: asyncio.StreamWriter) -> None:
+        what = self._roll()
+        self.count[what] += 1
+        if what == "reset before":
+            return _reset(writer)
+        if what == "503, not forwarded":
+            return _unavailable(writer)
+        answer = await self._forward(head, body)
+        if what == "503, forwarded":
+            return _unavailable(writer)
+        if what == "reset after":
+            return _reset(writer)
+        if what == "stalled answer":
+            await asyncio.sleep(self.stall_s)
+        writer.write(answer[: len(answer) // 2] if what == "cut answer" else answer)
+        await writer.drain()
+
+    def _roll(self) -> str:
+        point = self._dice.random()
+        for what, odds in ODDS.items():
+            if not self.is_calm and point < odds:
+                return what
+            point -= odds
+        return "through"
+
+    async def _forward(self, head: bytes, body: bytes) -> bytes:
+        head = re.sub(rb"(?i)\r\nconnection: [^\r]*", b"", head).replace(b"\r\n", b"\r\nconnection: close\r\n", 1)
+        reader, writer = await asyncio.open_connection(*self.gateway)
+        try:
+            writer.write(head + body)
+            answer = await reader.read()
+            if not answer:
+                raise ConnectionResetError
+            return answer
+        finally:
+            writer.close()
+
+
+def _unavailable(writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    socket_ = writer.get_extra_info("socket")
+    if socket_ is not None:
+        socket_.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()

@@ -1,0 +1,173 @@
+"""A thousand operations by one client through a storm, every result compared with the provider's ledger.
+
+Usage: storm.py NAME -- DRIVER…, where the driver is started with: URL, folder of keys, file of operations, file for results, how many at once,
+milliseconds for a try. It writes a line of JSON for each operation as soon as its result is known.
+
+While it runs, requests and answers are reset, cut, stalled and answered with 503 on the way; the provider fails in every way it knows; the
+gateway is killed three times, the API once, and the client itself once, to go on with the keys that it kept. Afterwards, in calm weather,
+whatever may have happened is asked about once more with the same keys, and then must be known.
+"""
+
+from __future__ import annotations
+
+import atexit
+import collections
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from chaos import ODDS, Chaos
+from town import FAULTS, FOREVER_S, Town, wait_until
+
+OPERATIONS = int(os.environ.get("STORM_OPERATIONS", "1000"))
+AT_ONCE = 32
+TRY_TIMEOUT_MS = 1000
+BINARIES = {"gateway": "ONCEGATE_BIN", "provider": "PAYMENTS_PROVIDER_BIN", "api": "PAYMENTS_API_BIN"}
+
+Job = dict[str, Any]
+Told = dict[str, Any]
+
+
+class Driver:
+    """The client at work."""
+
+    def __init__(self, command: list[str], url: str, folder: Path, jobs: list[Job]) -> None:
+        number = len(list(folder.glob("jobs*")))
+        jobs_file = folder / f"jobs{number}"
+        jobs_file.write_text("".join(json.dumps(job) + "\n" for job in jobs))
+        self.results = folder / f"results{number}"
+        self.results.touch()
+        self.child = subprocess.Popen(
+            [*command, url, str(folder / "keys"), str(jobs_file), str(self.results), str(AT_ONCE), str(TRY_TIMEOUT_MS)]
+        )
+        atexit.register(self.child.kill)
+
+    def told(self) -> list[Told]:
+        """All whole lines."""
+        return [json.loads(line) for line in self.results.read_text("utf-8").split("\n")[:-1]]
+
+    def wait_for(self, results: int) -> None:
+        wait_until(f"{results} results", lambda: len(self.told()) >= results or self.child.poll() is not None)
+
+    def ends(self) -> list[Told]:
+        code = self.child.wait(timeout=FOREVER_S)
+        assert code == 0, f"the driver ended with {code}"
+        return self.told()
+
+    def is_killed(self) -> list[Told]:
+        self.child.kill()
+        self.child.wait()
+        return self.told()
+
+
+def jobs() -> list[Job]:
+    """Each has an amount of its own, by which the ledger knows it. Some are in a hurry, and some make no sense."""
+    return [
+        {
+            "name": f"order {number}",
+            "amount": 1000 + number,
+            "currency": "euro" if number % 50 == 0 else "EUR",
+            "deadline_ms": 200 + number % 1000 if number % 3 == 0 else 240_000,
+        }
+        for number in range(OPERATIONS)
+    ]
+
+
+def storm(town: Town, command: list[str], url: str) -> dict[str, Told]:
+    """The operations, and what the client was told of each."""
+    todo = jobs()
+    town.faults({fault: 0.03 for fault in FAULTS})
+    driver = Driver(command, url, town.folder, todo)
+    for fifths, killed in [(1, town.gateway), (2, town.gateway)]:
+        driver.wait_for(fifths * OPERATIONS // 5)
+        killed.kill()
+        killed.start()
+    driver.wait_for(OPERATIONS // 2)
+    told = {one["name"]: one for one in driver.is_killed()}
+    driver = Driver(command, url, town.folder, [job for job in todo if job["name"] not in told])
+    for tenths, killed in [(6, town.gateway), (7, town.api)]:
+        driver.wait_for(tenths * OPERATIONS // 10 - len(told))
+        killed.kill()
+        killed.start()
+    told |= {one["name"]: one for one in driver.ends()}
+    assert len(told) == OPERATIONS, f"{len(told)} results"
+    return told
+
+
+def judge(town: Town, told: dict[str, Told]) -> None:
+    """Every result is true."""
+    charges = town.charges()
+    wrong = []
+    for one in told.values():
+        charged = charges.get(one["amount"], [])
+        is_true = {"happened": len(charged) == 1, "did_not_happen": not charged, "may_have_happened": len(charged) <= 1}
+        if not is_true[one["outcome"]]:
+            wrong.append(f"{charged} were charged, and the client says {one}")
+        elif one["outcome"] == "happened":
+            answer = json.loads(one["body"])
+            if (answer["amount"], answer["charge"]) != (one["amount"], charged[0]):
+                wrong.append(f"{charged} was charged, and the answer is of another: {one}")
+    assert not wrong, f"{len(wrong)} results are not true:\n" + "\n".join(wrong[:10])
+    keys = {one["key"] for one in told.values()}
+    others = [record["key"] for record in town.records() if record["key"] not in keys]
+    assert not others, f"{len(others)} keys at the gateway that no result speaks of: an operation had two"
+
+
+def calm(town: Town, chaos: Chaos, command: list[str], told: dict[str, Told]) -> dict[str, Told]:
+    """What may have happened is found out, with the same keys."""
+    chaos.is_calm = True
+    town.faults({})
+    open_ones = {name for name, one in told.items() if one["outcome"] == "may_have_happened"}
+    url = f"http://127.0.0.1:{town.gateway.ports[0]}/payments"
+    later = [{**job, "deadline_ms": FOREVER_S * 1000} for job in jobs() if job["name"] in open_ones]
+    found = {one["name"]: one for one in Driver(command, url, town.folder, later).ends()}
+    assert set(found) == open_ones
+    for name, one in found.items():
+        assert one["outcome"] != "may_have_happened", f"still not known: {one}"
+        assert one["key"] == told[name]["key"], f"another key: {told[name]}, then {one}"
+    return found
+
+
+def summary(told: dict[str, Told]) -> str:
+    outcomes = collections.Counter(f"{one['outcome']} ({one['why']})" if one.get("why") else one["outcome"] for one in told.values())
+    replays = sum(bool(one.get("replayed")) for one in told.values())
+    tries = sum(one["attempts"] for one in told.values())
+    counted = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
+    return f"{counted}; {replays} of them by a replay; {tries} requests"
+
+
+def main() -> None:
+    name, separator, *command = sys.argv[1:]
+    missing = [variable for variable in BINARIES.values() if variable not in os.environ]
+    if separator != "--" or not command or missing:
+        sys.exit(f"{__doc__}\nIn the environment: {', '.join(BINARIES.values())}. Missing: {', '.join(missing) or 'none'}.")
+    seed = int(os.environ.get("STORM_SEED", time.time_ns() % 1_000_000))
+    with tempfile.TemporaryDirectory(prefix="oncegate-storm-") as folder:
+        town = Town(Path(folder), {which: os.environ[variable] for which, variable in BINARIES.items()})
+        try:
+            began = time.monotonic()
+            chaos = Chaos(("127.0.0.1", town.gateway.ports[0]), 1.3 * TRY_TIMEOUT_MS / 1000, seed)
+            told = storm(town, command, f"http://127.0.0.1:{chaos.port}/payments")
+            wait_until("nothing is on its way", chaos.is_idle)
+            town.comes_to_rest()
+            print(f"{name}: {OPERATIONS} operations in a storm (seed {seed}): {summary(told)}; on the way: {dict(chaos.count)}", flush=True)
+            judge(town, told)
+            found = calm(town, chaos, command, told)
+            town.comes_to_rest()
+            print(f"{name}: asked again: {summary(found)}; {time.monotonic() - began:.0f} s in all", flush=True)
+            judge(town, told)
+            judge(town, told | found)
+            # All of it was there to go wrong.
+            assert {one["outcome"] for one in told.values()} == {"happened", "did_not_happen", "may_have_happened"}
+            assert all(chaos.count[what] > 0 for what in ODDS), chaos.count
+        finally:
+            town.close()
+
+
+if __name__ == "__main__":
+    main()

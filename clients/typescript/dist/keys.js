@@ -1,0 +1,94 @@
+/**
+ * Keys, and where they are kept.
+ *
+ * **Invariant:** of all who save a key under one name, one wins, and all are given the winner's. Two processes that begin the same operation
+ * at once send the same key.
+ */
+import { createHash, randomBytes, randomUUID } from "node:crypto";
+import { link, mkdir, open, readFile, unlink } from "node:fs/promises";
+import { join } from "node:path";
+/** A key for one operation: a random UUID. */
+export function newKey() {
+    return randomUUID();
+}
+/** A file for each key, in one folder. Processes, also in other languages, may share it. */
+export class FileKeyStore {
+    #folder;
+    constructor(folder) {
+        this.#folder = folder;
+    }
+    async load(name) {
+        const path = this.#path(name);
+        const text = await readFile(path, "utf8").catch(ifMissing(null));
+        if (text === null)
+            return null;
+        const kept = parsed(text);
+        if (kept?.name === name && typeof kept.key === "string" && kept.key !== "")
+            return kept.key;
+        throw new Error(`${path} should hold the key of ${JSON.stringify(name)} and cannot be read as such; nothing was sent. ` +
+            "Restore it, or remove it once you have looked up what became of the operation.");
+    }
+    async save(name, key) {
+        await mkdir(this.#folder, { recursive: true });
+        const path = this.#path(name);
+        const draft = `${path}.${randomBytes(8).toString("hex")}`;
+        const file = await open(draft, "wx", 0o600);
+        try {
+            await file.writeFile(`${JSON.stringify({ name, key })}\n`);
+            await file.sync();
+        }
+        finally {
+            await file.close();
+        }
+        // A rename would replace the key of whoever was first; a link cannot.
+        const isFirst = await link(draft, path).then(() => true, ifExists(false));
+        await unlink(draft);
+        await this.#syncFolder();
+        const kept = isFirst ? key : await this.load(name);
+        // Forgotten in between: somebody has just finished this operation.
+        if (kept === null)
+            throw new Error(`${JSON.stringify(name)} was settled by another process meanwhile; nothing was sent`);
+        return kept;
+    }
+    async forget(name) {
+        await unlink(this.#path(name)).catch(ifMissing(undefined));
+        await this.#syncFolder().catch(ifMissing(undefined));
+    }
+    #path(name) {
+        return join(this.#folder, `${createHash("sha256").update(name).digest("hex")}.json`);
+    }
+    /** A file's name is durable when its folder is. */
+    async #syncFolder() {
+        // Windows has no such thing, and no need of it.
+        if (process.platform === "win32")
+            return;
+        const folder = await open(this.#folder, "r");
+        try {
+            await folder.sync();
+        }
+        finally {
+            await folder.close();
+        }
+    }
+}
+function parsed(text) {
+    try {
+        return JSON.parse(text);
+    }
+    catch {
+        return null;
+    }
+}
+function ifMissing(value) {
+    return ifCode("ENOENT", value);
+}
+function ifExists(value) {
+    return ifCode("EEXIST", value);
+}
+function ifCode(code, value) {
+    return (error) => {
+        if (error.code === code)
+            return value;
+        throw error;
+    };
+}

@@ -1,0 +1,41 @@
+/**
+ * One try: a request goes out once, and its answer is read whole, or it is said whether the request may have got through.
+ *
+ * Not here: what an answer means (`judge.ts`), and whether there is another try (`client.ts`).
+ */
+/** Sends it, for no longer than this. Redirects are answers: what is behind them has another record. */
+export async function send(by, sending, timeoutMs, signal) {
+    const ended = new AbortController();
+    const timer = setTimeout(() => ended.abort(new Error(`no answer within ${Math.round(timeoutMs)} ms`)), timeoutMs);
+    const cancel = () => ended.abort(new Error("cancelled"));
+    signal?.addEventListener("abort", cancel, { once: true });
+    try {
+        const { method, headers, body } = sending;
+        const response = await by(sending.url, { method, headers, body, redirect: "manual", signal: ended.signal });
+        const bytes = new Uint8Array(await response.arrayBuffer());
+        return { answer: { status: response.status, headers: response.headers, body: bytes } };
+    }
+    catch (thrown) {
+        const error = thrown instanceof Error ? thrown : new Error(String(thrown));
+        return { answer: null, error, isSent: !isProvedUnsent(error) };
+    }
+    finally {
+        clearTimeout(timer);
+        signal?.removeEventListener("abort", cancel);
+    }
+}
+const HANDSHAKE_FAILED = /^(CERT_|DEPTH_ZERO_|SELF_SIGNED_|UNABLE_TO_(GET|VERIFY)_|ERR_TLS_CERT_)/;
+/** No connection was made, so no byte of the request has left. */
+function isProvedUnsent(error) {
+    if (!(error instanceof Error))
+        return false;
+    const { code, syscall } = error;
+    if (syscall === "connect" || syscall === "getaddrinfo" || code === "UND_ERR_CONNECT_TIMEOUT")
+        return true;
+    if (typeof code === "string" && HANDSHAKE_FAILED.test(code))
+        return true;
+    // Several addresses were tried.
+    if (error instanceof AggregateError)
+        return error.errors.length > 0 && error.errors.every(isProvedUnsent);
+    return isProvedUnsent(error.cause);
+}

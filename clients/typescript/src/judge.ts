@@ -1,0 +1,171 @@
+/**
+ * What one answer says about an operation: the contract's table, as a function.
+ *
+ * Pure: no clock, no I/O. What earlier tries left behind is the caller's business (`client.ts`); a verdict is about this answer alone.
+ *
+ * **Invariant:** an answer that anybody but the record could have given never settles what an earlier try may have done.
+ */
+
+/** An answer, read whole. */
+export interface Answer {
+  readonly status: number;
+  readonly headers: Headers;
+  /** `null`: the operation was answered with this status, and its body was too large for the gateway to keep. */
+  readonly body: Uint8Array | null;
+}
+
+/** Why an operation ended as it did; for programs. The gateway's own refusals go by their problem codes. */
+export type Why =
+  /** The API answered 4xx. */
+  | "refused"
+  /** The API answered 5xx, and that answer is kept: to ask again gives the same. */
+  | "failed"
+  /** A redirect that no record vouches for; it is not followed. */
+  | "redirected"
+  /** No time is left. */
+  | "deadline"
+  /** No attempt is left. */
+  | "attempts"
+  /** The caller gave it up. */
+  | "cancelled"
+  | "key_reused"
+  | "key_expired"
+  | "key_missing"
+  | "key_invalid"
+  | "request_invalid"
+  | "request_malformed"
+  | "scope_missing"
+  | "too_large"
+  | "operation_not_found"
+  | "not_started"
+  /** The gateway forwarded the request unprotected, and got no proper answer: it must not be repeated. */
+  | "upstream_failed";
+
+/** What an answer means. */
+export type Verdict =
+  /** The operation took effect, once. */
+  | { readonly is: "happened" }
+  /** The record says that it did not, whatever earlier tries looked like. */
+  | { readonly is: "did_not_happen"; readonly why: Why }
+  /** This try did nothing, and others like it will not either. Of earlier tries it says nothing. */
+  | { readonly is: "refused"; readonly why: Why }
+  /** It is over, and this answer does not say how. */
+  | { readonly is: "unclear"; readonly why: Why }
+  /** Ask again, with the same key. `doubt`: this try may have had its effect, or may still have it. */
+  | { readonly is: "again"; readonly doubt: boolean; readonly poll?: string; readonly atOnce?: boolean };
+
+const TYPE_BASE = "https://oncegate.dev/problems/";
+const NOTHING_DONE: Verdict = { is: "again", doubt: false };
+const IN_DOUBT: Verdict = { is: "again", doubt: true };
+
+/** What the gateway says in its own voice. `answer_not_kept` is not here: it speaks of another answer. */
+const PROBLEMS: ReadonlyMap<string, Verdict> = new Map<string, Verdict>([
+  ["in_progress", IN_DOUBT],
+  ["outcome_unknown", IN_DOUBT],
+  ["upstream_unreachable", NOTHING_DONE],
+  ["store_unavailable", NOTHING_DONE],
+  ["overloaded", NOTHING_DONE],
+  ["rate_limited", NOTHING_DONE],
+  ["too_many_keys", NOTHING_DONE],
+  ["not_started", { is: "did_not_happen", why: "not_started" }],
+  ["upstream_failed", { is: "unclear", why: "upstream_failed" }],
+  ["key_reused", { is: "refused", why: "key_reused" }],
+  ["key_expired", { is: "refused", why: "key_expired" }],
+  ["key_missing", { is: "refused", why: "key_missing" }],
+  ["key_invalid", { is: "refused", why: "key_invalid" }],
+  ["request_invalid", { is: "refused", why: "request_invalid" }],
+  ["request_malformed", { is: "refused", why: "request_malformed" }],
+  ["scope_missing", { is: "refused", why: "scope_missing" }],
+  ["too_large", { is: "refused", why: "too_large" }],
+  ["operation_not_found", { is: "refused", why: "operation_not_found" }],
+]);
+
+/** Judges an answer to the request itself. */
+export function judge(answer: Answer): Verdict {
+  const said = problem(answer);
+  if (said?.code === "answer_not_kept") return byRecord(Number(said.answer_status));
+  const verdict = said && PROBLEMS.get(said.code);
+  if (verdict) return at(verdict, answer);
+  return isKept(answer) ? byRecord(answer.status) : byStatus(answer);
+}
+
+/** Judges an answer to a question about accepted work. Unless it is the record's own, the request itself is the authority. */
+export function judgePoll(answer: Answer, location: string): Verdict {
+  const state = operationState(answer);
+  if (state === null && isKept(answer)) return judge(answer);
+  const isUnderWay = state === "pending" || state === "in_progress" || state === "unknown";
+  const isLater = answer.status === 202 || answer.status === 429 || answer.status >= 500;
+  if (isUnderWay || isLater) return { is: "again", doubt: true, poll: location };
+  return { is: "again", doubt: true, atOnce: true };
+}
+
+/** What the caller is given: for an answer that was not kept, what is known of it. */
+export function told(answer: Answer): Answer {
+  const said = problem(answer);
+  if (said?.code !== "answer_not_kept") return answer;
+  const headers = new Headers();
+  if (typeof said.answer_location === "string") headers.set("location", said.answer_location);
+  return { status: Number(said.answer_status), headers, body: null };
+}
+
+/** The answer comes from the record, not from an execution just now. */
+export function isReplayed(answer: Answer): boolean {
+  const marks = ["idempotency-replayed", "idempotent-replayed"];
+  return marks.some((mark) => answer.headers.get(mark) === "true") || problem(answer)?.code === "answer_not_kept";
+}
+
+/** The record vouches for it: this is the operation's one answer. */
+function isKept(answer: Answer): boolean {
+  return isReplayed(answer) || answer.headers.has("idempotency-expires");
+}
+
+function byRecord(status: number): Verdict {
+  if (status >= 200 && status < 400) return { is: "happened" };
+  if (status >= 400 && status < 500) return { is: "did_not_happen", why: "refused" };
+  return { is: "unclear", why: "failed" };
+}
+
+/** Of an answer that no record vouches for: from the API, or from anybody on the way. */
+function byStatus(answer: Answer): Verdict {
+  const { status } = answer;
+  if (status === 202 && answer.headers.has("location")) return at(IN_DOUBT, answer);
+  if (status >= 200 && status < 300) return { is: "happened" };
+  if (status >= 300 && status < 400) return { is: "unclear", why: "redirected" };
+  if (status === 425 || status === 429) return NOTHING_DONE;
+  // Meant for a request that did not come in time; but many frameworks say it when a handler took too long.
+  if (status === 408) return IN_DOUBT;
+  if ((status >= 400 && status < 500) || status === 501 || status === 505) return { is: "refused", why: "refused" };
+  return IN_DOUBT;
+}
+
+/** Work that was accepted says where to ask for it. */
+function at(verdict: Verdict, answer: Answer): Verdict {
+  const location = answer.headers.get("location");
+  if (verdict.is !== "again" || answer.status !== 202 || location === null) return verdict;
+  return { ...verdict, poll: location };
+}
+
+/** A problem document of the gateway's, told by its type: an API may have problems of its own. */
+function problem(answer: Answer): (Record<string, unknown> & { code: string }) | null {
+  if (!answer.headers.get("content-type")?.startsWith("application/problem+json")) return null;
+  const document = json(answer);
+  const type = document?.["type"];
+  if (typeof type !== "string" || !type.startsWith(TYPE_BASE)) return null;
+  return { ...document, code: type.slice(TYPE_BASE.length) };
+}
+
+/** The state in a document of `GET /.oncegate/operations/{id}`. */
+function operationState(answer: Answer): string | null {
+  const document = answer.status === 200 ? json(answer) : null;
+  const isOperation = typeof document?.["id"] === "string" && document["id"].startsWith("op_");
+  return isOperation && typeof document["state"] === "string" ? document["state"] : null;
+}
+
+function json(answer: Answer): Record<string, unknown> | null {
+  try {
+    const value: unknown = JSON.parse(new TextDecoder().decode(answer.body ?? new Uint8Array()));
+    return typeof value === "object" && value !== null ? (value as Record<string, unknown>) : null;
+  } catch {
+    return null;
+  }
+}
