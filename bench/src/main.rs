@@ -1,4 +1,4 @@
-//! What the product costs (`store`, `engine`, `gateway`, `postgres`, `atomic`, `sweeper`, `reaper`), and measurements that settled a decision, kept so that they can be run again.
+//! What the product costs (`store`, `engine`, `gateway`, `postgres`, `atomic`, `outbox`, `sweeper`, `reaper`), and measurements that settled a decision, kept so that they can be run again.
 
 #[cfg(feature = "atomic")]
 mod atomic;
@@ -13,6 +13,7 @@ mod gateway;
 mod layouts;
 mod measure;
 mod options;
+mod outbox;
 mod postgres;
 mod rows;
 mod store;
@@ -38,6 +39,7 @@ fn main() -> Outcome {
         "gateway" => gateway::run(&options),
         #[cfg(feature = "atomic")]
         "atomic" => atomic::run(&options),
+        "outbox" => outbox::run(&options),
         "postgres" => postgres::run(&options),
         "sweeper" => workers::sweeper::run(&options),
         "reaper" => workers::reaper::run(&options),

@@ -12,7 +12,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let first = args.rest.first().map_or("", String::as_str);
     // These start a server of their own; all others need nothing but Rust.
-    if first.starts_with("postgres") || ["atomic", "sweeper", "reaper"].contains(&first) {
+    if first.starts_with("postgres") || ["atomic", "outbox", "sweeper", "reaper"].contains(&first) {
         programs::provide_for_measurements()?;
     }
     // A web framework and a database library, which no other needs.

@@ -34,7 +34,8 @@ impl Effect for Charge {
     }
 
     fn patience(&self) -> Patience {
-        Patience { timeout: self.patience + Duration::from_secs(1), ..Patience::default() }
+        let timeout = self.patience + Duration::from_secs(1);
+        Patience { timeout, backoff: Duration::from_millis(200), ..Patience::default() }
     }
 }
 

@@ -26,6 +26,8 @@ pub struct Options {
     pub provider: String,
     /// How long the provider may take.
     pub patience: Duration,
+    /// How the promises are kept.
+    pub outbox: OutboxOptions,
 }
 
 /// The running service: the API, and whoever keeps its promises.
@@ -59,5 +61,5 @@ async fn started(options: Options) -> Result<Service, Error> {
 
 /// The outbox may as well be worked off by another process.
 fn keep_promises<S: Jobs>(engine: &Engine<S>, options: &Options, payments: Payments) -> Outbox {
-    engine.start_outbox(&charge::effects(options, payments), &OutboxOptions::default())
+    engine.start_outbox(&charge::effects(options, payments), &options.outbox)
 }

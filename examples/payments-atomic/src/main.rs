@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use example_payments_atomic::{Options, start};
+use oncegate::OutboxOptions;
 
 /// A payment API whose key, payment and promise to charge are one transaction.
 #[derive(Parser)]
@@ -22,13 +23,17 @@ struct Arguments {
     /// How long the provider may take, in milliseconds
     #[arg(long, default_value_t = 3000)]
     patience_ms: u64,
+    /// How long after a crash a promise that was being kept is taken up again, in milliseconds; added to the provider's own time
+    #[arg(long, default_value_t = 10_000)]
+    slack_ms: u64,
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let Arguments { listen, database, provider, patience_ms } = Arguments::parse();
+    let Arguments { listen, database, provider, patience_ms, slack_ms } = Arguments::parse();
     let patience = Duration::from_millis(patience_ms);
-    match start(Options { listen, database, provider, patience }).await {
+    let outbox = OutboxOptions { claim_slack: Duration::from_millis(slack_ms), ..OutboxOptions::default() };
+    match start(Options { listen, database, provider, patience, outbox }).await {
         Ok(service) => {
             println!("the payment service listens on http://{}", service.serving.address());
             service.serving.forever().await;
