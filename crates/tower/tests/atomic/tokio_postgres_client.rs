@@ -28,15 +28,13 @@ impl Transactions for Clients {
 
     async fn begin(&self) -> Result<ClientTransaction> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let client = match idle.filter(|client| !client.is_closed()) {
-            Some(client) => client,
-            None => {
-                let (client, connection) = tokio_postgres::connect(&self.url, NoTls)
-                    .await
-                    .map_err(|error| failed(error, Effect::None))?;
-                tokio::spawn(connection);
-                client
-            }
+        let client = if let Some(client) = idle.filter(|client| !client.is_closed()) {
+            client
+        } else {
+            let connecting = tokio_postgres::connect(&self.url, NoTls);
+            let (client, connection) = connecting.await.map_err(|error| failed(error, Effect::None))?;
+            tokio::spawn(connection);
+            client
         };
         client.batch_execute("BEGIN").await.map_err(|error| failed(error, Effect::None))?;
         Ok(ClientTransaction { client, clients: self.clone() })
