@@ -3,8 +3,8 @@
 //! The handler inserts a payment and adds to one of many accounts. Load, service and server share the machine's cores; the load speaks
 //! HTTP/1.1 over so many kept connections, each waiting for its answer. Both services use pools of the same size.
 //!
-//! On SQLite the plain one is measured twice: with as many connections as the other, which then stand in each other's way (SQLite's
-//! waiting is a sleep that doubles), and with one connection, which is what one should do there. That is the base.
+//! On SQLite the plain one is measured twice: with one connection, which is the base, and with as many as the other has, which meet at
+//! SQLite's own lock. Neither is always the faster one: compare with both.
 
 use std::net::SocketAddr;
 use std::path::Path;

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use oncegate_store::jobs::Enqueue;
 use oncegate_store::join::{Transaction, Transactions};
@@ -107,8 +108,20 @@ pub(crate) struct OnSqlite {
 }
 
 impl OnSqlite {
-    pub(crate) fn path(&self) -> PathBuf {
+    fn path(&self) -> PathBuf {
         self.folder.path().join("records.db")
+    }
+
+    /// One whose service waits so long where another writes.
+    pub(crate) async fn patient_for(busy_timeout: Duration) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("records.db");
+        drop(SqliteStore::open(&path).unwrap());
+        let options = SqliteConnectOptions::new().filename(&path).synchronous(SqliteSynchronous::Full);
+        let options = options.busy_timeout(busy_timeout);
+        let pool = SqlitePoolOptions::new().max_connections(8).connect_with(options).await.unwrap();
+        sqlx::query("CREATE TABLE charge (key TEXT NOT NULL)").execute(&pool).await.unwrap();
+        Self { folder: Arc::new(folder), pool }
     }
 }
 
@@ -118,13 +131,7 @@ impl Base for OnSqlite {
     const HAS_MANY_WRITERS: bool = false;
 
     async fn start() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("records.db");
-        drop(SqliteStore::open(&path).unwrap());
-        let options = SqliteConnectOptions::new().filename(&path).synchronous(SqliteSynchronous::Full);
-        let pool = SqlitePoolOptions::new().max_connections(8).connect_with(options).await.unwrap();
-        sqlx::query("CREATE TABLE charge (key TEXT NOT NULL)").execute(&pool).await.unwrap();
-        Self { folder: Arc::new(folder), pool }
+        Self::patient_for(Duration::from_secs(5)).await
     }
 
     async fn store(&self) -> SqliteStore {

@@ -135,21 +135,6 @@ async fn a_connection_that_stands_still_is_given_up() {
     assert_eq!(expect_one_to_one(&base).await, ["k"]);
 }
 
-/// A repeatable read sees nothing that was committed after it began, and so must not be asked what became of a commit.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_acknowledgement_is_found_also_where_transactions_are_repeatable_reads() {
-    let (base, proxy) = proxied().await;
-    let url = format!(
-        "{}?options=-c%20default_transaction_isolation=repeatable%5C%20read",
-        proxy.url_of(&base.place.url)
-    );
-    let node = simple(&base.through(&url), Profile::Ietf).await;
-    proxy.cut_at(b"COMMIT", 1, Cut::AfterSending);
-    call("k").send(node.addr).await.expect_first(200, "run 1");
-    call("k").send(node.addr).await.expect_replay(200, "run 1");
-    assert_eq!(expect_one_to_one(&base).await, ["k"]);
-}
-
 /// A deferred constraint refuses at the commit: that is no doubt.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_that_is_refused_is_rolled_back() {

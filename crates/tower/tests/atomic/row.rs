@@ -10,7 +10,7 @@ use oncegate_store::drive::read_one;
 use oncegate_store::join::{Join, Joined, Taken, Transaction as _, Transactions as _};
 use oncegate_store::{Store as _, Write};
 
-use crate::base::Base;
+use crate::base::{Base, OnPostgres};
 
 /// In a transaction of its own.
 async fn join<B: Base>(base: &B, store: &B::Store, write: &Write) -> Joined {
@@ -86,4 +86,33 @@ on_both! {
         assert_eq!(join(&base, &store, &write).await, Joined::Written);
         assert_eq!(store.story(row.id, 10).await.unwrap(), [told]);
     }
+}
+
+/// A repeatable read never sees what was committed after it began, and so is not asked what became of a commit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_committed_before_the_key_was_taken_is_seen_whatever_the_isolation() {
+    let base = OnPostgres::start().await;
+    let store = base.store().await;
+    let row = reserved("a", 1, FAR_AHEAD);
+    let mut old = base.pool().begin().await.unwrap();
+    for text in ["SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", "SELECT 1"] {
+        sqlx::query(text).execute(&mut *old).await.unwrap();
+    }
+    assert_eq!(join(&base, &store, &insert(&row)).await, Joined::Written);
+    assert_eq!(store.take(&mut old, row.id).await.unwrap(), Taken::Mine(None), "as it was");
+    assert_eq!(store.take_after(&mut old, row.id).await.unwrap(), Taken::Mine(Some(Box::new(row))));
+}
+
+/// And nobody waits for a key that another has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_another_transaction_has_is_not_waited_for() {
+    let base = OnPostgres::start().await;
+    let store = base.store().await;
+    let id = reserved("a", 1, FAR_AHEAD).id;
+    let (mut first, mut second) = (base.pool().begin().await.unwrap(), base.pool().begin().await.unwrap());
+    assert_eq!(store.take(&mut first, id).await.unwrap(), Taken::Mine(None));
+    assert_eq!(store.take(&mut second, id).await.unwrap(), Taken::Twin);
+    assert_eq!(store.take_after(&mut second, id).await.unwrap(), Taken::Twin);
+    first.roll_back().await;
+    assert_eq!(store.take_after(&mut second, id).await.unwrap(), Taken::Mine(None));
 }

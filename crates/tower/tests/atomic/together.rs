@@ -91,6 +91,6 @@ async fn the_layer_adds_two_round_trips() {
     }
     let (atomic, plain) = (middle - begin, proxy.round_trips() - middle);
     assert_eq!(proxy.accepted(), 1);
-    // The pool looks after a connection that comes back, and may not have done so yet at either end.
-    assert!(atomic.abs_diff(plain + 2 * 20) <= 1, "{atomic} with it, {plain} without");
+    // The pool looks after a connection that comes back, and may not have done so yet at the beginning, or at the end.
+    assert!(atomic.abs_diff(plain + 2 * 20) <= 2, "{atomic} with it, {plain} without");
 }

@@ -31,9 +31,8 @@ impl Transactions for Clients {
         let client = if let Some(client) = idle.filter(|client| !client.is_closed()) {
             client
         } else {
-            let (client, connection) = tokio_postgres::connect(&self.url, NoTls)
-                .await
-                .map_err(|error| failed(error, Effect::None))?;
+            let connecting = tokio_postgres::connect(&self.url, NoTls);
+            let (client, connection) = connecting.await.map_err(|error| failed(error, Effect::None))?;
             tokio::spawn(connection);
             client
         };
