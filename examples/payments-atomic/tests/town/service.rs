@@ -126,7 +126,7 @@ impl Service {
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address = line.trim().rsplit("http://").next().unwrap().to_owned();
         assert!(address.starts_with("127.0.0.1:"), "{line:?}");
-        Self { address, process }
+        Self { process, address }
     }
 }
 
