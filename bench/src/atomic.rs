@@ -1,6 +1,6 @@
 //! An atomic handler beside the same handler in a plain transaction, on the same database, in one interleaved run.
 //!
-//! The handler inserts a payment and adds to one of many accounts. Load, service and server share the machine's cores; the load speaks
+//! The handler inserts a payment (which has a primary key) and adds to one of many accounts. Load, service and server share the machine's cores; the load speaks
 //! HTTP/1.1 over so many kept connections, each waiting for its answer. Both services use pools of the same size.
 //!
 //! On SQLite the plain one is measured twice: with one connection, which is the base, and with as many as the other has, which meet at
@@ -44,7 +44,7 @@ const ACCOUNTS: i64 = 10_000;
 const PLAIN: &str = "plain transaction";
 const TABLES: [&str; 2] = [
     "CREATE TABLE account (id BIGINT PRIMARY KEY, balance BIGINT NOT NULL)",
-    "CREATE TABLE payment (account BIGINT NOT NULL, amount BIGINT NOT NULL)",
+    "CREATE TABLE payment (id BIGINT PRIMARY KEY, account BIGINT NOT NULL, amount BIGINT NOT NULL)",
 ];
 
 /// Measures both databases.
@@ -188,16 +188,19 @@ trait Pay: Send {
     fn pay(&mut self) -> impl Future<Output = sqlx::Result<()>> + Send;
 }
 
-/// One account after the other, so that nobody waits for another's row.
-fn account() -> i64 {
+/// A payment's number, and its account: one after the other, so that nobody waits for another's row.
+fn next() -> (i64, i64) {
     static NEXT: AtomicI64 = AtomicI64::new(0);
-    NEXT.fetch_add(1, Ordering::Relaxed) % ACCOUNTS
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    (number, number % ACCOUNTS)
 }
 
 impl Pay for PgConnection {
     async fn pay(&mut self) -> sqlx::Result<()> {
-        let account = account();
-        let payment = sqlx::query("INSERT INTO payment (account, amount) VALUES ($1, 100)").bind(account);
+        let (number, account) = next();
+        let payment = sqlx::query("INSERT INTO payment (id, account, amount) VALUES ($1, $2, 100)")
+            .bind(number)
+            .bind(account);
         payment.execute(&mut *self).await?;
         let balance = sqlx::query("UPDATE account SET balance = balance + 100 WHERE id = $1").bind(account);
         balance.execute(self).await.map(drop)
@@ -206,8 +209,10 @@ impl Pay for PgConnection {
 
 impl Pay for SqliteConnection {
     async fn pay(&mut self) -> sqlx::Result<()> {
-        let account = account();
-        let payment = sqlx::query("INSERT INTO payment (account, amount) VALUES (?1, 100)").bind(account);
+        let (number, account) = next();
+        let payment = sqlx::query("INSERT INTO payment (id, account, amount) VALUES (?1, ?2, 100)")
+            .bind(number)
+            .bind(account);
         payment.execute(&mut *self).await?;
         let balance = sqlx::query("UPDATE account SET balance = balance + 100 WHERE id = ?1").bind(account);
         balance.execute(self).await.map(drop)

@@ -135,12 +135,26 @@ impl<S: Enqueue> Engine<S> {
         };
         let event = asked.under_a_new_token()?;
         let timeout = self.0.options.store_timeout;
+        let epoch = self.0.cache.epoch(asked.id, self.now());
+        let glanced = self.0.store.glance(asked.id).await.map_err(Unavailable::store)?;
+        if let Some(Taken::Mine(Some(row))) = &glanced {
+            let step = decide(Some(row), &event, self.now());
+            if step.next == Next::Keep && !matches!(step.decision, Decision::Execute(_)) {
+                let row = Arc::new(Record::clone(row));
+                self.keep_shown(&row, epoch);
+                observe(&event, Some(&row), &step);
+                let mut reserve = Reserve::new(self, route, &event, asked.id, look);
+                return Ok(ArrivedIn::Told(reserve.decided(step, Some(&row))));
+            }
+        }
         let turn = tokio::time::timeout(timeout, self.0.store.turn()).await;
         let turn = turn.map_err(|_| Unavailable::Overloaded)?;
-        let epoch = self.0.cache.epoch(asked.id, self.now());
         let taking = async {
             let mut transaction = transactions.begin().await?;
-            let taken = self.0.store.take(&mut transaction, asked.id).await?;
+            let taken = match glanced {
+                Some(taken) => taken,
+                None => self.0.store.take(&mut transaction, asked.id).await?,
+            };
             Ok::<_, StoreError>((transaction, taken))
         };
         let taken = tokio::time::timeout(timeout, taking).await;

@@ -3,11 +3,10 @@
 //! Not here: statements (the stores bring them), and any other library: what it takes is to implement the traits of
 //! [`oncegate_store::join`] for it, see `docs/atomic.md`.
 
-use std::error::Error;
 use std::ops::{Deref, DerefMut};
 
-use ::sqlx::{AssertSqlSafe, Database, ValueRef as _};
-use oncegate_store::join::{Asking, Cause, Connection, Shown, Transaction, Transactions, Value};
+use ::sqlx::{AssertSqlSafe, Column as _, Database, Row as _};
+use oncegate_store::join::{Asking, Connection, Shown, Transaction, Transactions, Value};
 use oncegate_store::{Effect, Kind, Result, StoreError};
 
 /// Begins transactions on a pool of PostgreSQL connections, at its default isolation level.
@@ -99,20 +98,25 @@ async fn roll_back<D: Database>(transaction: ::sqlx::Transaction<'static, D>) {
     }
 }
 
-/// One row; columns that the statement does not show are left out.
+/// One row, by the names of its columns.
 macro_rules! shown {
     ($row:expr) => {{
         let row = $row;
-        Ok(Shown {
-            number: column(row, "number")?,
-            clock: column(row, "clock")?,
-            id: column(row, "id")?,
-            scope: column(row, "scope")?,
-            key: column(row, "key")?,
-            operation: column(row, "operation")?,
-            rest: column(row, "rest")?,
-            answer: column(row, "answer")?,
-        })
+        let mut shown = Shown::default();
+        for (place, column) in row.columns().iter().enumerate() {
+            match column.name() {
+                "number" => shown.number = row.try_get(place)?,
+                "clock" => shown.clock = row.try_get(place)?,
+                "id" => shown.id = row.try_get(place)?,
+                "scope" => shown.scope = row.try_get(place)?,
+                "key" => shown.key = row.try_get(place)?,
+                "operation" => shown.operation = row.try_get(place)?,
+                "rest" => shown.rest = row.try_get(place)?,
+                "answer" => shown.answer = row.try_get(place)?,
+                _ => {}
+            }
+        }
+        Ok(shown)
     }};
 }
 
@@ -153,17 +157,3 @@ macro_rules! of_database {
 of_database!(::sqlx::Postgres, ::sqlx::PgConnection, is_refusal_of_postgres);
 #[cfg(feature = "sqlx-sqlite")]
 of_database!(::sqlx::Sqlite, ::sqlx::SqliteConnection, is_refusal_of_sqlite);
-
-fn column<'r, R, T>(row: &'r R, name: &str) -> std::result::Result<Option<T>, Cause>
-where
-    R: ::sqlx::Row,
-    for<'n> &'n str: ::sqlx::ColumnIndex<R>,
-    T: ::sqlx::Decode<'r, R::Database> + ::sqlx::Type<R::Database>,
-{
-    match row.try_get_raw(name) {
-        Err(::sqlx::Error::ColumnNotFound(_)) => Ok(None),
-        Err(error) => Err(error.into()),
-        Ok(value) if value.is_null() => Ok(None),
-        Ok(_) => row.try_get(name).map(Some).map_err(|error| Box::new(error) as Box<dyn Error + Send + Sync>),
-    }
-}

@@ -92,6 +92,13 @@ pub trait Join: Store {
     /// until it is dropped. Elsewhere it is always everybody's turn.
     fn turn(&self) -> impl Future<Output = Turn> + Send;
 
+    /// The key as it can be seen before the turn has come, where that is enough: where the file's one writer and the index decide among
+    /// those who begin. Elsewhere nothing, and [`Join::take`] is asked within the transaction.
+    fn glance(&self, id: RecordId) -> impl Future<Output = Result<Option<Taken>>> + Send {
+        let _ = id;
+        std::future::ready(Ok(None))
+    }
+
     /// Takes the key for this transaction, without waiting for another that has it.
     fn take(
         &self,

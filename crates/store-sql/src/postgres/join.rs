@@ -30,6 +30,8 @@ pub(super) struct Statements {
     /// Locks are the whole database's: which of them are this schema's.
     locks: i64,
     take: String,
+    /// A row that is settled: the usual one.
+    insert_settled: String,
     insert: String,
     swap: String,
     tell: String,
@@ -59,6 +61,11 @@ impl Statements {
                  SELECT 1, coalesce($6, $9), {first}, {last} FROM {rows} WHERE $5 = 1)"
             )
         };
+        let inserted = format!(
+            "inserted AS (INSERT INTO {schema}.record (seq, id, scope, key, {CHANGING}) \
+             VALUES (nextval('{schema}.batch') * {BATCH_MAX}, $1::bytea, $2::text, $3::text, {NEW}) \
+             ON CONFLICT (id) DO NOTHING RETURNING seq)"
+        );
         Self {
             locks,
             // One trip. The row is as it was when the statement began: a twin that ends in between is found by the index.
@@ -66,11 +73,12 @@ impl Statements {
                 "SELECT CASE WHEN pg_try_advisory_xact_lock($2::bigint) THEN 1 ELSE 0 END::bigint AS number, {shown} \
                  FROM (VALUES (1)) one LEFT JOIN {schema}.record r ON r.id = $1::bytea"
             ),
+            insert_settled: format!(
+                "WITH {inserted} INSERT INTO {schema}.answer (seq, bytes) SELECT seq, $14::bytea FROM inserted \
+                 RETURNING 1::bigint AS number"
+            ),
             insert: format!(
-                "WITH inserted AS (INSERT INTO {schema}.record (seq, id, scope, key, {CHANGING}) \
-                 VALUES (nextval('{schema}.batch') * {BATCH_MAX}, $1::bytea, $2::text, $3::text, {NEW}) \
-                 ON CONFLICT (id) DO NOTHING RETURNING seq), \
-                 kept AS (INSERT INTO {schema}.answer (seq, bytes) SELECT seq, $14::bytea FROM inserted \
+                "WITH {inserted}, kept AS (INSERT INTO {schema}.answer (seq, bytes) SELECT seq, $14::bytea FROM inserted \
                  WHERE $14::bytea IS NOT NULL), {} SELECT count(*) AS number FROM inserted",
                 noted("inserted")
             ),
@@ -121,8 +129,10 @@ impl Join for PostgresStore {
                 let (scope, key) = (record.address.scope.as_str(), record.address.key.as_str());
                 let mut values = vec![bytes(record.id.as_bytes()), text(scope), text(key)];
                 values.extend(columns(record));
-                values.push(Value::Bytes(record.encode_answer().map(Cow::Owned)));
-                ask(connection, "join", &self.joining.insert, &values).await?
+                let answer = record.encode_answer();
+                let sql = if answer.is_some() { &self.joining.insert_settled } else { &self.joining.insert };
+                values.push(Value::Bytes(answer.map(Cow::Owned)));
+                ask(connection, "join", sql, &values).await?
             }
             Change::Swap { expect, record } => {
                 let mut values = vec![bytes(record.id.as_bytes()), int(expect.as_raw())];

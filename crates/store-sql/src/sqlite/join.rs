@@ -1,8 +1,9 @@
 //! Joining a caller's transaction on the same file.
 //!
 //! A file has one writer. A caller's transaction waits for its turn among this process's writers, in the order in which they came, and
-//! then holds the file from its `BEGIN IMMEDIATE` to its commit; other processes wait for SQLite's lock, as ever. While it holds the
-//! file nobody else commits, so what the store's own connection reads is what the transaction would read.
+//! then holds the file from its `BEGIN IMMEDIATE` to its commit; other processes wait for SQLite's lock, as ever. The row is read before
+//! that, so that the file is not held meanwhile and whoever is replayed needs no turn; what has changed since, the index or the version
+//! refuses. While a transaction holds the file nobody else commits, so what the store's own connection reads then is what it would read.
 
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
@@ -35,6 +36,10 @@ impl Join for SqliteStore {
     async fn turn(&self) -> Turn {
         // An error would mean that the semaphore was closed, and nobody closes it.
         Arc::clone(&self.turns).acquire_owned().await.map_or_else(|_| Turn::everybodys(), Turn::of)
+    }
+
+    async fn glance(&self, id: RecordId) -> Result<Option<Taken>> {
+        Ok(Some(Taken::Mine(read_one(self, id).await?.map(Box::new))))
     }
 
     async fn take(&self, _: &mut dyn Connection, id: RecordId) -> Result<Taken> {
