@@ -3,6 +3,7 @@
 //! Attack 1 is in [`crate::reconciled`]: `a_charge_that_comes_late_is_found_and_not_repeated`.
 
 use example_payments::provider::Fault;
+use oncegate_test_servers::wait_until;
 
 use crate::messenger::Pace;
 use crate::order::Order;
@@ -184,15 +185,16 @@ fn failed_and_then_succeeded_is_a_success() {
         order.retries().sees_again(201, "succeeded");
         // What the probe finds now is the same.
         town.messenger.goes(Pace::AtOnce);
-        let after_the_fact = "completed → completed: happened, says probe (after_the_fact)";
-        order.comes_to(after_the_fact);
+        let is_found = |line: &str| {
+            line.starts_with("oncegate_probe_count{found=\"happened\"} ") && !line.ends_with(" 0")
+        };
+        wait_until("the probe has found it", || town.metrics().lines().any(is_found));
         order.is_told(Told {
             record: &[
                 BEGAN,
                 DOUBTED,
                 "unknown → unknown: woken, says webhook provider",
                 TOLD,
-                after_the_fact,
                 "completed: 201",
             ],
             client: &["504 unknown", "409 outcome_unknown", "201 succeeded, replayed"],

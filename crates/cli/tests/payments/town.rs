@@ -343,6 +343,13 @@ impl Town {
         reply.json()
     }
 
+    /// What the gateway counts.
+    pub(crate) fn metrics(&self) -> String {
+        let request = Request::get("/metrics").header("host", "town").body(Bytes::new()).unwrap();
+        let reply = self.send(self.admin_address(), request).unwrap();
+        String::from_utf8_lossy(&reply.body).into_owned()
+    }
+
     pub(crate) fn put(&self, to: SocketAddr, path: &str, body: &Value) {
         let request = Request::put(path).header("host", "town").header("content-type", "application/json");
         let reply = self.send(to, request.body(Bytes::from(body.to_string())).unwrap()).unwrap();
