@@ -188,7 +188,8 @@ impl<S: Store> Engine<S> {
         let Some(row) = self.read(message.id).await? else { return Ok(None) };
         let event = self.event(message, &row);
         // What only wakes the probe is no verdict, and says nothing of its source by itself.
-        let who = Who { name: Some(message.source.clone()), ..self.0.who.clone() };
+        let name = matches!(event, Event::Ask(_)).then(|| message.source.clone());
+        let who = Who { name, ..self.0.who.clone() };
         let stepped = self.step_as(&event, Some(Arc::new(row)), &who).await?;
         self.settled_by_worker(message.id);
         if matches!(message.says, Says::Happened(_)) && stepped.step.next != Next::Keep {

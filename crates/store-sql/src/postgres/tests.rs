@@ -115,6 +115,7 @@ impl Place {
             ("tidy", &all.tidy, SETUP_READ),
             ("noted", &all.noted, SETUP_READ),
             ("attended", &all.attended, SETUP_READ),
+            ("kept", &all.kept, SETUP_READ),
         ]
     }
 }
@@ -336,6 +337,7 @@ fn every_parameter_is_cast_where_it_first_occurs_and_nowhere_to_another_type() {
         &all.tidy,
         &all.noted,
         &all.attended,
+        &all.kept,
         &all.clock,
         &all.counts,
         &all.insert_told,
