@@ -1,6 +1,7 @@
 //! An atomic handler beside the same handler in a plain transaction, on the same database, in one interleaved run.
 //!
-//! The handler inserts a payment (which has a primary key) and adds to one of many accounts. Load, service and server share the machine's cores; the load speaks
+//! The handler inserts a payment (which has a primary key) and adds to one of many accounts: once, the least that a handler can do, and
+//! five times, which is more like what they do. Load, service and server share the machine's cores; the load speaks
 //! HTTP/1.1 over so many kept connections, each waiting for its answer. Both services use pools of the same size.
 //!
 //! On SQLite the plain one is measured twice: with one connection, which is the base, and with as many as the other has, which meet at
@@ -8,7 +9,7 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
 use axum::Router;
 use axum::extract::State;
@@ -105,7 +106,10 @@ fn on_sqlite(options: &Options) -> Outcome {
 }
 
 fn measure(options: &Options, database: &str, services: &[(&'static str, SocketAddr)]) -> Outcome {
-    for connections in CONNECTIONS {
+    let tables =
+        [2, 6].into_iter().flat_map(|statements| CONNECTIONS.map(|connections| (statements, connections)));
+    for (statements, connections) in tables {
+        STATEMENTS.store(statements, Ordering::Relaxed);
         let requests = Options::requests_per_turn(connections) / 2;
         let contender = |(name, address): &(&'static str, SocketAddr)| -> Contender {
             let load = Load { address: *address, kind: Kind::Fresh, connections, requests };
@@ -116,7 +120,7 @@ fn measure(options: &Options, database: &str, services: &[(&'static str, SocketA
         let turns: Vec<Vec<Turn>> = interleave(options.rounds, &mut contenders, |(_, turn)| turn())?;
         let names: Vec<_> = contenders.iter().map(|(name, _)| *name).collect();
         println!(
-            "\n| {database}, {connections} connections | requests/s | : {PLAIN} | CPU µs, load included | |"
+            "\n| {database}, {statements} statements, {connections} connections | requests/s | : {PLAIN} | CPU µs, load included | |"
         );
         println!("| --- | --- | --- | --- | --- |");
         print(&names, &turns, PLAIN);
@@ -154,14 +158,14 @@ where
 {
     let engine = Engine::start(store, EngineOptions::default()).await?;
     let layer = AtomicIdempotency::new(engine, pool, scope::authorization(), Routes::all(Profile::Ietf)?);
-    let handler = async |mut tx: Atomic<T>| answer(tx.pay().await);
+    let handler = async |mut tx: Atomic<T>| answer(tx.pay(statements()).await);
     serve(Router::new().route("/payments", post(handler)).layer(layer)).await
 }
 
 async fn plain_on_postgres(State(pool): State<PgPool>) -> impl IntoResponse {
     let paid = async {
         let mut transaction = pool.begin().await?;
-        transaction.pay().await?;
+        transaction.pay(statements()).await?;
         transaction.commit().await
     };
     answer(paid.await)
@@ -170,7 +174,7 @@ async fn plain_on_postgres(State(pool): State<PgPool>) -> impl IntoResponse {
 async fn plain_on_sqlite(State(pool): State<SqlitePool>) -> impl IntoResponse {
     let paid = async {
         let mut transaction = pool.begin_with("BEGIN IMMEDIATE").await?;
-        transaction.pay().await?;
+        transaction.pay(statements()).await?;
         transaction.commit().await
     };
     answer(paid.await)
@@ -183,9 +187,16 @@ fn answer(paid: sqlx::Result<()>) -> (StatusCode, String) {
     }
 }
 
+/// How many statements the handler runs in its transaction; the same for all contenders of a table.
+static STATEMENTS: AtomicUsize = AtomicUsize::new(2);
+
+fn statements() -> usize {
+    STATEMENTS.load(Ordering::Relaxed)
+}
+
 /// The handler's own work.
 trait Pay: Send {
-    fn pay(&mut self) -> impl Future<Output = sqlx::Result<()>> + Send;
+    fn pay(&mut self, statements: usize) -> impl Future<Output = sqlx::Result<()>> + Send;
 }
 
 /// A payment's number, and its account: one after the other, so that nobody waits for another's row.
@@ -196,25 +207,33 @@ fn next() -> (i64, i64) {
 }
 
 impl Pay for PgConnection {
-    async fn pay(&mut self) -> sqlx::Result<()> {
+    async fn pay(&mut self, statements: usize) -> sqlx::Result<()> {
         let (number, account) = next();
         let payment = sqlx::query("INSERT INTO payment (id, account, amount) VALUES ($1, $2, 100)")
             .bind(number)
             .bind(account);
         payment.execute(&mut *self).await?;
-        let balance = sqlx::query("UPDATE account SET balance = balance + 100 WHERE id = $1").bind(account);
-        balance.execute(self).await.map(drop)
+        for _ in 1..statements {
+            let balance =
+                sqlx::query("UPDATE account SET balance = balance + 100 WHERE id = $1").bind(account);
+            balance.execute(&mut *self).await?;
+        }
+        Ok(())
     }
 }
 
 impl Pay for SqliteConnection {
-    async fn pay(&mut self) -> sqlx::Result<()> {
+    async fn pay(&mut self, statements: usize) -> sqlx::Result<()> {
         let (number, account) = next();
         let payment = sqlx::query("INSERT INTO payment (id, account, amount) VALUES (?1, ?2, 100)")
             .bind(number)
             .bind(account);
         payment.execute(&mut *self).await?;
-        let balance = sqlx::query("UPDATE account SET balance = balance + 100 WHERE id = ?1").bind(account);
-        balance.execute(self).await.map(drop)
+        for _ in 1..statements {
+            let balance =
+                sqlx::query("UPDATE account SET balance = balance + 100 WHERE id = ?1").bind(account);
+            balance.execute(&mut *self).await?;
+        }
+        Ok(())
     }
 }

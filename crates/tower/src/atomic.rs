@@ -37,6 +37,7 @@ use tracing::Instrument as _;
 use crate::answer::{About, Which};
 use crate::body::{BoxError, RequestBody, ResponseBody};
 use crate::execute::{Ended, ask_for_identity, read};
+use crate::outlive::Outlive;
 use crate::route::Routes;
 use crate::scope::Tenant;
 use crate::service::{Admission, Admitted, admit, pass};
@@ -179,9 +180,10 @@ where
     Ok(match arrived {
         Ok(ArrivedIn::Execute(held)) => {
             let (engine, within) = (shared.engine.clone(), shared.within);
-            // A client that hangs up drops this future, not the task: its retry finds the answer.
             let id = held.id();
-            let attempt = tokio::spawn(attempt(engine, held, inner, admitted, within).instrument(span));
+            let attempt = attempt(engine, held, inner, admitted, within).instrument(span);
+            // A client that hangs up does not end it: its retry finds the answer.
+            let attempt = Outlive::new(AssertUnwindSafe(attempt).catch_unwind());
             // How far it had come, nobody can tell; the retry finds out.
             attempt.await.unwrap_or_else(|_| {
                 answer::unknown_first(&About { policy, operations: None, operation: Which::Id(id) })

@@ -27,6 +27,7 @@ mod fingerprint;
 pub mod headers;
 mod key;
 mod layer;
+mod outlive;
 pub mod phased;
 mod read;
 mod route;
