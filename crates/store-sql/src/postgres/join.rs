@@ -38,10 +38,10 @@ pub(super) struct Statements {
 }
 
 /// What a row has besides its identity, from `$4` on; see [`columns`].
-const CHANGING: &str =
-    "version, state, due_at, attention_at, expires_at, created_at, resumable, operation, rest, reference";
+const CHANGING: &str = "version, state, due_at, attention_at, expires_at, created_at, resumable, operation, rest, reference, \
+                        kept_until";
 const NEW: &str = "$4::bigint, $5::bigint::smallint, $6::bigint, $7::bigint, $8::bigint, $9::bigint, $10::bigint <> 0, \
-                   $11::text, $12::bytea, $13::bytea";
+                   $11::text, $12::bytea, $13::bytea, CASE WHEN $5 = 2 THEN $8 END";
 
 impl Statements {
     pub(super) fn new(schema: &Schema) -> Self {
