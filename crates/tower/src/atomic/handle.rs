@@ -16,7 +16,7 @@ use tokio::sync::{Mutex, OwnedMappedMutexGuard, OwnedMutexGuard};
 
 /// The transaction of an atomic handler: an extractor. It stands for the connection of the service's own database library:
 ///
-/// ```ignore
+/// ```text
 /// async fn transfer(mut tx: Atomic<PgTransactions>, Json(transfer): Json<Transfer>) -> Result<…> {
 ///     sqlx::query("UPDATE account SET …").bind(transfer.amount).execute(&mut *tx).await?;
 ///     …
@@ -49,7 +49,7 @@ impl<T: Transactions> Atomic<T> {
     /// Promises a call: `payload`, as JSON, goes to the effect of this name, at least once and always under the same downstream key, by
     /// whoever works off the outbox. It is promised when this transaction is committed, and not before.
     ///
-    /// ```ignore
+    /// ```text
     /// tx.enqueue("receipt", &json!({ "to": payment.email }))?;
     /// tx.enqueue("ledger", &entry)?.in_line(&account);
     /// tx.enqueue("charge", &charge)?.answers();
