@@ -201,6 +201,7 @@ fn is_by_index(what: &str, plan: &str) {
         "parked" => ["using job_parked on job", "Index Cond: (seq > "],
         "drop_jobs" => ["using job_over on job", "using job_pkey on job"],
         "read_by_seq" => ["using record_seq on record", "Index Cond: (seq = ANY ("],
+        "kept" => ["using record_kept on record", "Index Cond: (kept_until <= "],
         "page" => ["using note_due on note", "Index Cond: ((kind = "],
         "tidy" | "noted" => ["using note_due on note", "using record_seq on record"],
         _ => ["using record_attention on record", "Index Cond: (attention_at <= "],
