@@ -13,7 +13,6 @@
 mod handle;
 
 use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -40,8 +39,8 @@ use crate::execute::{Ended, ask_for_identity, read};
 use crate::outlive::Outlive;
 use crate::route::Routes;
 use crate::scope::Tenant;
-use crate::service::{Admission, Admitted, admit, pass};
-use crate::{answer, classify, headers, route};
+use crate::service::{Admitted, Answering, admit, routed};
+use crate::{answer, classify};
 
 use handle::Slot;
 pub use handle::{Atomic, NotAtomic, Promise};
@@ -121,22 +120,16 @@ where
 {
     type Response = Response<ResponseBody<A>>;
     type Error = V::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, V::Error>> + Send>>;
+    type Future = Answering<A, V::Error>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), V::Error>> {
         self.inner.poll_ready(cx)
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // The one that was polled ready is used, and the clone waits for the next call.
-        let another = self.inner.clone();
-        let inner = std::mem::replace(&mut self.inner, another);
-        let address = route::address(request.uri(), request.extensions());
-        let route = self.shared.routes.of(request.method(), address.path()).cloned();
-        match route {
-            None => Box::pin(pass(inner, request)),
-            Some(route) => Box::pin(protect(Arc::clone(&self.shared), route, inner, request)),
-        }
+        let shared = &self.shared;
+        let protect = |route, inner, request| protect(Arc::clone(shared), route, inner, request);
+        routed(&shared.routes, &mut self.inner, request, protect)
     }
 }
 
@@ -158,16 +151,11 @@ where
     A::Error: Into<BoxError> + Send,
 {
     let policy = route.policy();
-    let admitted = match admit(&*shared.tenant, &route, request).await {
-        Admission::Granted(admitted) => *admitted,
-        Admission::Unprotected(request) => {
-            let mut response = pass(inner, request).await?;
-            response.headers_mut().remove(headers::OUTCOME);
-            return Ok(response);
-        }
-        Admission::Refused(refusal) => return Ok(refusal),
+    let (admitted, inner) = match admit(&*shared.tenant, &route, inner, request).await {
+        Ok(admitted) => admitted,
+        Err(answered) => return answered,
     };
-    let Admitted { key, scope, fingerprint, .. } = &admitted;
+    let Admitted { key, scope, fingerprint, .. } = &*admitted;
     let span = tracing::info_span!("atomic", route = %route.operation(), key = key.prefix());
     let about = About { policy, operations: None, operation: Which::Of { scope, key } };
     let arrived = match route.arrival(scope.clone(), key.clone(), *fingerprint, None) {
@@ -181,7 +169,7 @@ where
         Ok(ArrivedIn::Execute(held)) => {
             let (engine, within) = (shared.engine.clone(), shared.within);
             let id = held.id();
-            let attempt = attempt(engine, held, inner, admitted, within).instrument(span);
+            let attempt = attempt(engine, held, inner, *admitted, within).instrument(span);
             // A client that hangs up does not end it: its retry finds the answer.
             let attempt = Outlive::new(AssertUnwindSafe(attempt).catch_unwind());
             // How far it had come, nobody can tell; the retry finds out.

@@ -61,30 +61,47 @@ where
 {
     type Response = Response<ResponseBody<A>>;
     type Error = V::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, V::Error>> + Send>>;
+    type Future = Answering<A, V::Error>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), V::Error>> {
         self.inner.poll_ready(cx)
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // The one that was polled ready is used, and the clone waits for the next call.
-        let another = self.inner.clone();
-        let inner = std::mem::replace(&mut self.inner, another);
-        let address = route::address(request.uri(), request.extensions());
-        let route = self.shared.routes.of(request.method(), address.path()).cloned();
-        match route {
-            None => Box::pin(pass(inner, request)),
-            Some(route) => Box::pin(protect(Arc::clone(&self.shared), route, inner, request)),
-        }
+        let shared = &self.shared;
+        let protect = |route, inner, request| protect(Arc::clone(shared), route, inner, request);
+        routed(&shared.routes, &mut self.inner, request, protect)
+    }
+}
+
+/// An answer on its way.
+pub(crate) type Answering<A, E> = Pin<Box<dyn Future<Output = Result<Response<ResponseBody<A>>, E>> + Send>>;
+
+/// Step 1: to `protect` with it, where a route says so.
+pub(crate) fn routed<V, B, A, F>(
+    routes: &Routes,
+    inner: &mut V,
+    request: Request<B>,
+    protect: impl FnOnce(Route, V, Request<B>) -> F,
+) -> Answering<A, V::Error>
+where
+    V: Service<Request<RequestBody<B>>, Response = Response<A>, Future: Send> + Clone + Send + 'static,
+    B: Send + 'static,
+    A: 'static,
+    F: Future<Output = Result<Response<ResponseBody<A>>, V::Error>> + Send + 'static,
+{
+    // The one that was polled ready is used, and the clone waits for the next call.
+    let another = inner.clone();
+    let inner = std::mem::replace(inner, another);
+    let address = route::address(request.uri(), request.extensions());
+    match routes.of(request.method(), address.path()).cloned() {
+        None => Box::pin(pass(inner, request)),
+        Some(route) => Box::pin(protect(route, inner, request)),
     }
 }
 
 /// A request that nobody protects.
-pub(crate) async fn pass<V, B, A>(
-    mut inner: V,
-    request: Request<B>,
-) -> Result<Response<ResponseBody<A>>, V::Error>
+async fn pass<V, B, A>(mut inner: V, request: Request<B>) -> Result<Response<ResponseBody<A>>, V::Error>
 where
     V: Service<Request<RequestBody<B>>, Response = Response<A>>,
 {
@@ -109,16 +126,11 @@ where
     A::Error: Into<BoxError> + Send,
 {
     let policy = route.policy();
-    let Admitted { head, body, key, scope, fingerprint } = match admit(&*shared.tenant, &route, request).await
-    {
-        Admission::Granted(admitted) => *admitted,
-        Admission::Unprotected(request) => {
-            let mut response = pass(inner, request).await?;
-            response.headers_mut().remove(headers::OUTCOME);
-            return Ok(response);
-        }
-        Admission::Refused(refusal) => return Ok(refusal),
+    let (admitted, inner) = match admit(&*shared.tenant, &route, inner, request).await {
+        Ok(admitted) => admitted,
+        Err(answered) => return answered,
     };
+    let Admitted { head, body, key, scope, fingerprint } = *admitted;
 
     let span = tracing::info_span!("idempotent", route = %route.operation(), key = key.prefix());
     let kept = stored::of(policy, &head, &body);
@@ -153,17 +165,16 @@ pub(crate) struct Admitted {
     pub(crate) fingerprint: Fingerprint,
 }
 
-/// What came of steps 2 to 5.
-pub(crate) enum Admission<B, A> {
-    Granted(Box<Admitted>),
-    /// It has no key, and needs none.
-    Unprotected(Request<B>),
-    Refused(Response<ResponseBody<A>>),
-}
-
-/// Steps 2 to 5: the key, its scope, the body, the fingerprint.
-pub(crate) async fn admit<B, A>(tenant: &dyn Tenant, route: &Route, request: Request<B>) -> Admission<B, A>
+/// Steps 2 to 5: the key, its scope, the body, the fingerprint. The error is the answer, also of a request that has no key and needs
+/// none.
+pub(crate) async fn admit<V, B, A>(
+    tenant: &dyn Tenant,
+    route: &Route,
+    inner: V,
+    request: Request<B>,
+) -> Result<(Box<Admitted>, V), Result<Response<ResponseBody<A>>, V::Error>>
 where
+    V: Service<Request<RequestBody<B>>, Response = Response<A>>,
     B: Body<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
@@ -171,21 +182,24 @@ where
     let (head, body) = request.into_parts();
     let key = match key::read(&head.headers, &policy.key) {
         Ok(Some(key)) => key,
-        Ok(None) => return Admission::Unprotected(Request::from_parts(head, body)),
-        Err(problem) => return Admission::Refused(refuse_early(&problem, &head.headers, body).await),
+        Ok(None) => {
+            let passed = pass(inner, Request::from_parts(head, body)).await;
+            return Err(passed.map(|mut response| {
+                response.headers_mut().remove(headers::OUTCOME);
+                response
+            }));
+        }
+        Err(problem) => return Err(Ok(refuse_early(&problem, &head.headers, body).await)),
     };
     let scope = match scope::of(tenant, route, &head) {
         Ok(scope) => scope,
-        Err(problem) => return Admission::Refused(refuse_early(&problem, &head.headers, body).await),
+        Err(problem) => return Err(Ok(refuse_early(&problem, &head.headers, body).await)),
     };
-    let body = match read::whole(&head.headers, body, policy.body_bytes_max).await {
-        Ok(body) => body,
-        Err(problem) => return Admission::Refused(answer::refusal(&problem)),
-    };
-    match fingerprint::of(&policy.fingerprint, &head, &body) {
-        Ok(fingerprint) => Admission::Granted(Box::new(Admitted { head, body, key, scope, fingerprint })),
-        Err(problem) => Admission::Refused(answer::refusal(&problem)),
-    }
+    let body = read::whole(&head.headers, body, policy.body_bytes_max).await;
+    let body = body.map_err(|problem| Ok(answer::refusal(&problem)))?;
+    let fingerprint = fingerprint::of(&policy.fingerprint, &head, &body);
+    let fingerprint = fingerprint.map_err(|problem| Ok(answer::refusal(&problem)))?;
+    Ok((Box::new(Admitted { head, body, key, scope, fingerprint }), inner))
 }
 
 /// Run, classify, settle, answer.
