@@ -8,6 +8,7 @@
 #![expect(clippy::missing_panics_doc, reason = "everything here panics when the machine does not play along")]
 
 mod certificate;
+mod database;
 mod pgbouncer;
 mod place;
 mod postgres;
@@ -20,6 +21,7 @@ pub mod shared;
 mod wait;
 
 pub use certificate::Certificate;
+pub use database::Database;
 pub use pgbouncer::PgBouncer;
 pub use place::{DIRECTORY, choose_directory, end_leftovers};
 pub use postgres::{Postgres, Replication};

@@ -233,12 +233,8 @@ async fn ask(connection: &mut Connection, told: &Mutex<Told>, key: u64) -> Optio
 async fn client(addr: SocketAddr, told: Arc<Mutex<Told>>, answers: Arc<Semaphore>, mut dice: Dice) {
     let Ok(mut connection) = Connection::to(addr).await else { return };
     loop {
-        let next = told.lock().unwrap().sent.len() as u64;
-        let key = match dice.roll(10) {
-            0..3 => next.saturating_sub(1 + dice.roll(CONNECTIONS as u64)),
-            3 => dice.roll(next + 1),
-            _ => next,
-        };
+        let sent = told.lock().unwrap().sent.len() as u64;
+        let key = dice.key(sent, CONNECTIONS as u64);
         if ask(&mut connection, &told, key).await.is_none() {
             return;
         }

@@ -9,25 +9,10 @@ use example_payments::Serving;
 use example_payments::post::{self, NoReply, Reply};
 use example_payments::provider::{self, Faults, Late};
 use http::Request;
-use oncegate_test_servers::{Postgres, until_some};
+use oncegate_test_servers::{Database, until_some};
 use serde_json::Value;
 use sqlx::{PgPool, SqlitePool};
 use tempfile::TempDir;
-
-pub(crate) enum Database {
-    Sqlite,
-    Postgres(Box<Postgres>),
-}
-
-impl Database {
-    pub(crate) const fn sqlite() -> Self {
-        Self::Sqlite
-    }
-
-    pub(crate) fn postgres() -> Self {
-        Self::Postgres(Box::new(Postgres::start(&[])))
-    }
-}
 
 /// A provider, a database, and a place for both.
 pub(crate) struct Town {

@@ -9,8 +9,9 @@
 mod service;
 mod town;
 
+use oncegate_test_servers::Database;
 use service::Recovery;
-use town::{Database, Town};
+use town::Town;
 
 /// How many kills the tests share.
 const KILLS: &str = "ONCEGATE_TEST_KILLS";

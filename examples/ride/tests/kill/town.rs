@@ -11,7 +11,7 @@ use example_payments::provider::{self, Faults, Late};
 use http::Request;
 use oncegate_store::{Counts, Store};
 use oncegate_store_sql::{PostgresStore, SqliteStore};
-use oncegate_test_servers::{Postgres, until};
+use oncegate_test_servers::{Database, until};
 use sqlx::{PgPool, SqlitePool};
 use tempfile::TempDir;
 use tokio::sync::Semaphore;
@@ -21,25 +21,9 @@ use crate::service::{Recovery, Service, ask};
 
 /// So short that what died lapses while the test goes on, and so long that a living one is rarely taken for dead.
 const LEASE: Duration = Duration::from_secs(1);
-/// A kill comes within this time of the first request.
-const INSTANTS: Duration = Duration::from_millis(300);
+/// A kill comes before so many requests have begun.
+const REQUESTS: u32 = 40;
 const CLIENTS: usize = 4;
-
-/// Where the service keeps its rows.
-pub(crate) enum Database {
-    Sqlite,
-    Postgres(Box<Postgres>),
-}
-
-impl Database {
-    pub(crate) const fn sqlite() -> Self {
-        Self::Sqlite
-    }
-
-    pub(crate) fn postgres() -> Self {
-        Self::Postgres(Box::new(Postgres::start(&[])))
-    }
-}
 
 /// What clients know.
 #[derive(Default)]
@@ -121,8 +105,8 @@ impl Town {
                     }
                 });
             }
-            begun.acquire().await.unwrap().forget();
-            tokio::time::sleep(INSTANTS.mul_f64(fastrand::f64())).await;
+            // With so many requests begun: one of them just now, the others in any phase.
+            drop(begun.acquire_many(fastrand::u32(1..REQUESTS)).await.unwrap());
             drop(service);
             while let Some(client) = clients.join_next().await {
                 client.unwrap();
