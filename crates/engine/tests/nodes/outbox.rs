@@ -18,7 +18,7 @@ use oncegate_engine::{
 };
 use oncegate_store::jobs::{Job, JobId, Jobs, Stage};
 use oncegate_store_sql::{PostgresStore, SqliteStore};
-use oncegate_test_servers::shared;
+use oncegate_test_servers::{shared, until};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
 
 use crate::actor::{Actor, block_on, orders, say, var};
@@ -222,13 +222,7 @@ async fn killed<S: Jobs>(store: S, url: &str) {
         drop(worker);
     }
     let last = Actor::start("outbox", &environment);
-    tokio::time::timeout(PATIENCE, async {
-        while is_open(&engine).await {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    })
-    .await
-    .unwrap();
+    until("every promise is kept", async || !is_open(&engine).await).await;
     drop(last);
     is_done_once(&engine, &provider, &jobs).await;
     let asked = provider.asked.lock().unwrap().clone();

@@ -1,13 +1,11 @@
 //! The stores that keep an outbox, each in a place of its own.
 
-use std::time::Duration;
-
 use oncegate_core::identity::Token;
 use oncegate_engine::{Engine, Options};
 use oncegate_store::clock::Clock;
 use oncegate_store::jobs::{Job, JobId, Jobs};
 use oncegate_store_sql::{PostgresOptions, PostgresStore, SqliteOptions, SqliteStore};
-use oncegate_test_servers::shared;
+use oncegate_test_servers::{shared, until};
 use tempfile::TempDir;
 
 use crate::world::{Hand, id, ietf, start};
@@ -71,12 +69,8 @@ pub(crate) async fn promise<S: Jobs>(engine: &Engine<S>, jobs: &[Job]) {
     engine.wake_outbox();
 }
 
-/// Returns when nothing waits any more. It looks again and again, because nobody tells.
+/// Returns when nothing waits any more.
 pub(crate) async fn until_empty<S: Jobs>(engine: &Engine<S>) {
-    crate::world::soon(async {
-        while engine.store().depth().await.unwrap().iter().any(|depth| depth.waiting > 0) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
+    let is_empty = async || engine.store().depth().await.unwrap().iter().all(|depth| depth.waiting == 0);
+    until("nothing waits", is_empty).await;
 }

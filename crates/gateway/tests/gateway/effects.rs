@@ -5,8 +5,9 @@ use oncegate_core::identity::{RecordId, Token};
 use oncegate_gateway::Gateway;
 use oncegate_store::Store as _;
 use oncegate_store::jobs::{Job, JobId, Jobs as _, Stage as JobStage};
+use oncegate_test_servers::until_some;
 
-use crate::client::{Call, within};
+use crate::client::Call;
 use crate::gateway::{admin, config, in_front_of};
 use crate::upstream::{Act, Seen, Upstream, answer};
 
@@ -40,18 +41,10 @@ impl Service {
         job
     }
 
-    /// The job once it is as far as this. It looks again and again, because nobody tells.
+    /// The job once it is as far as this.
     async fn until(&self, job: &Job, is_there: impl Fn(&JobStage) -> bool) -> Job {
-        within(async {
-            loop {
-                let job = self.store.job(job.id).await.unwrap().unwrap();
-                if is_there(&job.stage) {
-                    return job;
-                }
-                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-            }
-        })
-        .await
+        let job = async || self.store.job(job.id).await.unwrap().filter(|job| is_there(&job.stage));
+        until_some("the job is so far", job).await
     }
 }
 
