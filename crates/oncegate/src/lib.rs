@@ -35,6 +35,10 @@
 mod any;
 mod open;
 
+/// The client that asks again, and says whether an operation did, did not or may have happened.
+#[cfg(feature = "client")]
+pub use oncegate_client as client;
+
 pub use any::AnyStore;
 pub use open::{OpenError, open, open_existing};
 
