@@ -9,6 +9,8 @@ mod scripted;
 mod giving_up;
 mod keeping;
 mod sending;
+#[cfg(feature = "rustls")]
+mod tls;
 
 use std::time::Duration;
 

@@ -1,23 +1,14 @@
 //! What is sent, what cannot be, and what is known of a try that had no answer.
 
 use std::error::Error as _;
-use std::io;
 use std::net::TcpListener;
-use std::sync::Arc;
 use std::time::Duration;
 
 use oncegate_client::reqwest;
 use oncegate_client::{Client, KeyForm, Last, Limits, Outcome};
-use oncegate_test_servers::Certificate;
 use serde_json::json;
-use tokio::net::TcpStream;
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig, crypto::ring};
-use tokio_rustls::server::TlsStream;
 
-use crate::scripted::{Reset, Scripted};
+use crate::scripted::Scripted;
 use crate::{answer, attempts, hurried, replay};
 
 #[tokio::test]
@@ -90,66 +81,9 @@ async fn an_http_client_of_the_caller_s_follows_no_redirects_either() {
     assert_eq!(server.requests().len(), 1);
 }
 
-impl Reset for TlsStream<TcpStream> {
-    fn reset(&self) {
-        self.get_ref().0.reset();
-    }
-}
-
-/// A server with a certificate that only `trusting` trusts.
-struct Tls {
-    acceptor: TlsAcceptor,
-    trusting: ClientConfig,
-}
-
-impl Tls {
-    fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let files = Certificate::new(folder.path());
-        let provider = Arc::new(ring::default_provider());
-        let chain = vec![CertificateDer::from_pem_file(&files.certificate).unwrap()];
-        let server = ServerConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(chain, PrivateKeyDer::from_pem_file(&files.key).unwrap())
-            .unwrap();
-        let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_file(&files.authority).unwrap()).unwrap();
-        let trusting = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        Self { acceptor: TlsAcceptor::from(Arc::new(server)), trusting }
-    }
-
-    async fn start(&self, steps: serde_json::Value) -> Scripted {
-        let acceptor = self.acceptor.clone();
-        let greet = move |stream| {
-            let acceptor = acceptor.clone();
-            async move { acceptor.accept(stream).await as io::Result<_> }
-        };
-        Scripted::serve(&steps, "https", greet).await
-    }
-}
-
+#[cfg(not(feature = "rustls"))]
 #[tokio::test]
-async fn by_tls_a_server_that_is_not_trusted_was_sent_nothing() {
-    let server = Tls::new().start(json!([answer()])).await;
-    let client = hurried().limits(attempts(2)).build().unwrap();
-    let outcome = client.post(&server.url).run().await.unwrap();
-    let Outcome::DidNotHappen(no) = outcome else { panic!("{outcome:?}") };
-    assert_eq!((no.why.as_str(), no.asked.attempts), ("attempts", 2));
-    assert!(server.requests().is_empty());
-    assert!(format!("{:?}", no.last).contains("UnknownIssuer"), "{:?}", no.last);
-}
-
-#[tokio::test]
-async fn by_tls_it_is_the_same() {
-    let tls = Tls::new();
-    let server = tls.start(json!([{ "do": "cut" }, { "do": "reset" }, replay()])).await;
-    let client = hurried().tls(tls.trusting.clone()).build().unwrap();
-    let outcome = client.post(&server.url).body("x").run().await.unwrap();
-    assert_eq!((outcome.as_str(), outcome.asked().attempts), ("happened", 3), "{outcome:?}");
+async fn https_is_refused_by_a_client_that_was_built_without_it() {
+    let error = Client::new().unwrap().post("https://host/").run().await.unwrap_err();
+    assert!(error.to_string().contains("needs the feature `rustls`"), "{error}");
 }
