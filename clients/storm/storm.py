@@ -27,6 +27,7 @@ from town import FAULTS, FOREVER_S, Town, program, wait_until
 OPERATIONS = int(os.environ.get("STORM_OPERATIONS", "1000"))
 AT_ONCE = 32
 TRY_TIMEOUT_MS = 1000
+PLENTY = 10_000
 OUTCOMES = ["happened", "did_not_happen", "may_have_happened"]
 PROGRAMS = {"gateway": "ONCEGATE_BIN", "provider": "PAYMENTS_PROVIDER_BIN", "api": "PAYMENTS_API_BIN"}
 
@@ -67,13 +68,14 @@ class Driver:
 
 
 def jobs() -> list[Job]:
-    """Each has an amount of its own, by which the ledger knows it. Some are in a hurry, and some make no sense."""
+    """Each has an amount of its own, by which the ledger knows it. Some are in a hurry, some are tried once, and some make no sense."""
     return [
         {
             "name": f"order {number}",
             "amount": 1000 + number,
             "currency": "euro" if number % 50 == 0 else "EUR",
             "deadline_ms": 200 + number % 1000 if number % 3 == 0 else 240_000,
+            "attempts_max": 1 if number % 5 == 1 else PLENTY,
         }
         for number in range(OPERATIONS)
     ]
@@ -136,7 +138,7 @@ def calm(town: Town, chaos: Chaos, command: list[str], told: dict[str, Told]) ->
     town.faults({})
     open_ones = {name for name, one in told.items() if one["outcome"] == "may_have_happened"}
     url = f"http://127.0.0.1:{town.gateway.ports[0]}/payments"
-    later = [{**job, "deadline_ms": FOREVER_S * 1000} for job in jobs() if job["name"] in open_ones]
+    later = [{**job, "deadline_ms": FOREVER_S * 1000, "attempts_max": PLENTY} for job in jobs() if job["name"] in open_ones]
     found = {one["name"]: one for one in Driver(command, url, town.folder, later).ends()}
     assert set(found) == open_ones
     for name, one in found.items():

@@ -15,9 +15,11 @@ use crate::operation::NotBegun;
 ///
 /// # Contract
 /// - What was returned is durable: a process that dies right after it finds the same.
+///   (`a_process_that_is_killed_goes_on_with_its_key_when_it_is_started_again`)
 /// - Of all who save a key under one name, one wins, and all are given the winner's: two processes that begin the same operation at once
-///   send the same key.
+///   send the same key. (`of_many_who_begin_the_same_operation_at_once_all_get_one_key`)
 /// - What cannot be read is an error, never `None`: `None` lets a new key be made.
+///   (`a_key_file_that_cannot_be_read_stops_the_operation_before_anything_is_sent`)
 pub trait Keep: Send + Sync + 'static {
     /// Why a key could not be kept or read.
     type Error: Error + Send + Sync + 'static;

@@ -25,7 +25,6 @@ pub(crate) async fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
     let [url, keys, jobs, results, workers, try_timeout_ms] = words.try_into().unwrap();
     let limits = Limits {
         try_timeout: Duration::from_millis(try_timeout_ms.parse().unwrap()),
-        attempts_max: 10_000,
         backoff: Duration::from_millis(20),
         backoff_max: Duration::from_millis(500),
         retry_after_max: Duration::from_millis(500),
@@ -56,13 +55,14 @@ impl Work {
 
     async fn one(&self, job: &Value) {
         let deadline = Duration::from_secs_f64(job["deadline_ms"].as_f64().unwrap() / 1000.0);
+        let attempts_max = job["attempts_max"].as_u64().unwrap().try_into().unwrap();
         let operation = self
             .client
             .post(&self.url)
             .header("authorization", "Bearer storm")
             .json(&json!({ "amount": job["amount"], "currency": job["currency"] }))
             .named(job["name"].as_str().unwrap())
-            .limits(Limits { deadline, ..self.limits });
+            .limits(Limits { deadline, attempts_max, ..self.limits });
         let outcome = operation.run().await.unwrap();
         let line = format!("{}\n", told(job, &outcome));
         (&self.results).write_all(line.as_bytes()).unwrap();

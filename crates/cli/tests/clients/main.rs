@@ -15,9 +15,10 @@ use example_payments::command::{api, provider};
 use libtest_mimic::{Arguments, Failed, Trial};
 use oncegate_test_servers::programs;
 
-const PROVIDER: &str = "payments-provider";
-const API: &str = "payments-api";
-const DRIVER: &str = "driver";
+/// Parts to play; no filter of tests looks like that.
+const PROVIDER: &str = "part:provider";
+const API: &str = "part:api";
+const DRIVER: &str = "part:driver";
 
 fn main() -> ExitCode {
     let words = || std::env::args_os().skip(1);
@@ -111,6 +112,8 @@ fn this() -> OsString {
 }
 
 fn must(command: &mut Command) {
-    let status = command.status().unwrap_or_else(|error| panic!("{command:?} cannot be started: {error}"));
-    assert!(status.success(), "{command:?} ended with {status}");
+    let shown: Vec<_> = std::iter::once(command.get_program()).chain(command.get_args()).collect();
+    let shown = shown.join(" ".as_ref()).to_string_lossy().into_owned();
+    let status = command.status().unwrap_or_else(|error| panic!("`{shown}` cannot be started: {error}"));
+    assert!(status.success(), "`{shown}` ended with {status}");
 }
