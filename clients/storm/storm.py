@@ -25,7 +25,7 @@ from chaos import ODDS, QUESTIONS, Chaos
 from town import FAULTS, FOREVER_S, Town, program, wait_until
 
 OPERATIONS = int(os.environ.get("STORM_OPERATIONS", "1000"))
-AT_ONCE = 32
+AT_ONCE = 64
 TRY_TIMEOUT_MS = 1000
 PLENTY = 10_000
 OUTCOMES = ["happened", "did_not_happen", "may_have_happened"]
