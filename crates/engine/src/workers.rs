@@ -28,7 +28,7 @@ use crate::engine::Engine;
 use crate::meters::{self, names};
 use crate::probe::Probe;
 
-pub use apart::{Heard, Life, Message, Says};
+pub use apart::{About, Heard, Life, Message, Says};
 pub use completer::{Finisher, Finishing, Left};
 
 use completer::Completer;

@@ -10,7 +10,7 @@ use oncegate_core::decide::Notice;
 use oncegate_core::identity::{Fence, RecordId, Token};
 use oncegate_core::record::StateKind;
 use oncegate_core::time::Now;
-use oncegate_engine::{Arrived, Engine, Heard, Life, Message, NodeClock, Options, Says, Worker};
+use oncegate_engine::{About, Arrived, Engine, Heard, Life, Message, NodeClock, Options, Says, Worker};
 use oncegate_store::memory::MemoryStore;
 use oncegate_store::{Apart, Store, Write};
 
@@ -28,7 +28,7 @@ const SECOND: Duration = Duration::from_secs(1);
 pub(crate) fn message(id: RecordId, says: Says) -> Message {
     Message {
         name: "evt_1".into(),
-        id,
+        about: About::Record(id),
         life: Life::Any,
         source: "stripe".into(),
         reference: Some("ch_1".into()),
@@ -38,6 +38,12 @@ pub(crate) fn message(id: RecordId, says: Says) -> Message {
 
 fn happened(id: RecordId, status: u16) -> Message {
     message(id, Says::Happened(with_status(status)))
+}
+
+/// It happened, says the provider of what it calls by this name.
+fn by_reference(reference: &str) -> Message {
+    let about = About::Reference(reference.into());
+    Message { about, ..happened(id(&ietf(), "not looked at"), 201) }
 }
 
 fn failed(id: RecordId) -> Message {
@@ -101,6 +107,60 @@ async fn a_message_at_its_end_is_applied_if_its_record_is_there() {
     hand.turn(2 * HOUR);
     assert_eq!(pass(&engine, Worker::Apart).await.changed, 1);
     assert_eq!(state(&engine, id(&route, "k")).await, StateKind::Completed);
+}
+
+/// It names the provider's charge, which no record has heard of yet. It is kept, once, until one has: here by an event that named the
+/// key. Money that moved then weighs more than the refusal.
+#[tokio::test]
+async fn a_message_by_a_reference_that_nobody_has_learnt_is_kept_until_somebody_has() {
+    let (engine, _, hand) = node().await;
+    let (route, paid) = (ietf(), by_reference("ch_1"));
+    for _ in 0..2 {
+        assert_eq!(hear(&engine, &paid).await, Heard::KeptApart);
+        hand.turn(SECOND);
+    }
+    assert_eq!(kept_apart(&engine).await, 1);
+    let mut holder = held(&engine, &route, "k").await;
+    holder.begin().unwrap();
+    assert_eq!(pass(&engine, Worker::Apart).await.changed, 0, "still nobody");
+    let declined = happened(id(&route, "k"), 402);
+    assert_eq!(hear(&engine, &declined).await, Heard::KeptAsEvidence);
+    assert_eq!(pass(&engine, Worker::Apart).await.changed, 1);
+    assert_eq!(kept_apart(&engine).await, 0);
+    done_or_fenced(holder.settle(doubt()).await);
+    assert_eq!(replayed(&engine, &route, "k").await.status(), 201);
+    assert_eq!(hear(&engine, &paid).await, Heard::Confirmed, "and from now on it is known");
+}
+
+#[tokio::test]
+async fn a_message_by_a_reference_that_nobody_ever_learns_is_dropped_at_its_end() {
+    let (engine, _, hand) = node().await;
+    assert_eq!(hear(&engine, &by_reference("ch_1")).await, Heard::KeptApart);
+    doubted(&engine, &ietf(), "k").await;
+    hand.turn(HOUR);
+    assert_eq!(pass(&engine, Worker::Apart).await.changed, 1);
+    assert_eq!(kept_apart(&engine).await, 0);
+    assert_eq!(state(&engine, id(&ietf(), "k")).await, StateKind::Unknown, "it was about another");
+}
+
+/// A provider tells of everything that it does, also for others. Each reference is a question to the store: so many in a pass, and the
+/// next one goes on from there.
+#[tokio::test]
+async fn references_that_nobody_learns_are_looked_for_a_few_at_a_time() {
+    const MANY: usize = 600;
+    let (engine, _, hand) = node().await;
+    for n in 0..MANY {
+        let name = format!("evt_{n}").into();
+        hear(&engine, &Message { name, ..by_reference(&format!("ch_{n}")) }).await;
+        hand.turn(Duration::from_micros(1));
+    }
+    let mut seen = Vec::new();
+    for _ in 0..4 {
+        let passed = pass(&engine, Worker::Apart).await;
+        assert!(!passed.more, "nothing came of it, so it can wait");
+        seen.push(passed.seen);
+    }
+    assert_eq!(seen, [256, 256, 88, 256]);
 }
 
 /// A negative about nobody says nothing about whoever comes.
@@ -342,10 +402,10 @@ async fn a_message_after_a_completion_changes_nothing_and_only_a_contradiction_i
         let (engine, _, _) = node().await;
         let route = ietf();
         completed(&engine, &route, "k", "paid").await;
-        let message = message(id(&route, "k"), says);
+        let (id, message) = (id(&route, "k"), message(id(&route, "k"), says));
         assert_eq!(hear(&engine, &message).await, heard);
         assert_eq!(*replayed(&engine, &route, "k").await, answer("paid"));
-        let told: Vec<_> = story(&engine, message.id).await.into_iter().flat_map(|one| one.notices).collect();
+        let told: Vec<_> = story(&engine, id).await.into_iter().flat_map(|one| one.notices).collect();
         assert_eq!(told, Vec::from_iter(notice), "{message:?}");
     }
 }

@@ -34,6 +34,10 @@ answers = [
 
 /// Keys that begin with `doubted` end in doubt, once the gate opens.
 async fn stage() -> (Gate, Stage) {
+    stage_with(FILE).await
+}
+
+async fn stage_with(file: &str) -> (Gate, Stage) {
     let gate = Gate::new();
     let upstream = Upstream::start({
         let gate = gate.clone();
@@ -48,7 +52,7 @@ async fn stage() -> (Gate, Stage) {
             }
         }
     });
-    (gate, Stage::new(upstream.await, FILE).await)
+    (gate, Stage::new(upstream.await, file).await)
 }
 
 fn now_s() -> u64 {
@@ -68,7 +72,11 @@ fn signature(secret: &str, signed: &str) -> String {
 
 /// An event as a provider sends it, signed at this second.
 fn signed_at(at: u64, secret: &str, body: &str) -> Call {
-    Call::anonymous("POST", PATH)
+    signed_to(PATH, at, secret, body)
+}
+
+fn signed_to(path: &str, at: u64, secret: &str, body: &str) -> Call {
+    Call::anonymous("POST", path)
         .header("webhook-id", "evt_1")
         .header("webhook-timestamp", at.to_string())
         .header("webhook-signature", signature(secret, &format!("evt_1.{at}.{body}")))
@@ -193,4 +201,30 @@ keys_are_never_reused = true"#;
     let body = format!(r#"{{"type":"paid","key":"another","scope":"{scope}"}}"#);
     let reply = stage.send(&signed_at(now_s(), PROVIDER_SECRET, &body)).await;
     assert_eq!(result(&reply), (200, "confirmed".to_owned()), "the mapping finds a record that is there");
+}
+
+/// The provider names its own charge, of which no record has heard: kept as well. Once an event has told the record its name, the record
+/// is found by it.
+#[tokio::test]
+async fn by_a_reference_that_no_record_has_learnt_it_is_kept_apart() {
+    let hook = FILE.split_once("[[webhook]]").unwrap().1;
+    let by_reference = hook
+        .replace(r#"name = "provider""#, r#"name = "charges""#)
+        .replace(r#"record = { forwarded_key = "/key" }"#, r#"record = { reference = "/charge" }"#);
+    let teaching = FILE.replace("body_bytes_max = 1000", "body_bytes_max = 1000\nreference = \"/charge\"");
+    let (gate, stage) = stage_with(&format!("{teaching}\n[[webhook]]{by_reference}")).await;
+    let paid = r#"{"type":"paid","charge":"ch_1"}"#;
+    let paid = signed_to("/.oncegate/webhooks/charges", now_s(), PROVIDER_SECRET, paid);
+    for _ in 0..2 {
+        assert_eq!(result(&stage.send(&paid).await), (202, "kept_apart".to_owned()));
+    }
+    let call = Call::post("/doubted").key("one").json("{}");
+    let mut client = call.open(stage.addr()).await;
+    gate.entered().await;
+    let declined = format!(r#"{{"type":"declined","charge":"ch_1","key":"{}"}}"#, sent(&stage));
+    let declined = stage.send(&signed_at(now_s(), PROVIDER_SECRET, &declined)).await;
+    assert_eq!(result(&declined), (202, "kept_as_evidence".to_owned()));
+    assert_eq!(result(&stage.send(&paid).await), (202, "kept_as_evidence".to_owned()));
+    gate.open();
+    assert_eq!(client.reply().await.status, 201);
 }
