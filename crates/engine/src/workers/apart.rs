@@ -16,9 +16,10 @@ use oncegate_core::response::Answer;
 use oncegate_core::time::Timestamp;
 use oncegate_store::{Apart, Filter, Kind, Store, StoreError};
 
-use super::{Pass, WorkerOptions};
+use super::Pass;
 use crate::engine::Engine;
 use crate::meters::names;
+use crate::probe::Probe;
 
 /// A message about an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,9 +100,15 @@ const REFERENCES_MAX: usize = 256;
 const PAGES_MAX: usize = 64;
 
 impl<S: Store> Engine<S> {
-    /// Hears a message. When this returns, it is durable: acknowledge it then, and not before.
-    pub async fn hear(&self, message: &Message, keep_for: Duration) -> Result<Heard, Arc<StoreError>> {
-        if let Some(heard) = self.hear_now(message).await? {
+    /// Hears a message, whose answer is kept as far as `probe` would keep one. When this returns, it is durable: acknowledge it then,
+    /// and not before.
+    pub async fn hear(
+        &self,
+        message: &Message,
+        keep_for: Duration,
+        probe: &dyn Probe,
+    ) -> Result<Heard, Arc<StoreError>> {
+        if let Some(heard) = self.hear_now(message, probe).await? {
             return Ok(heard);
         }
         if !matches!(message.says, Says::Happened(_)) {
@@ -113,7 +120,7 @@ impl<S: Store> Engine<S> {
         self.0.store.keep_apart(&apart).await?;
         counter!(names::APART_KEPT).increment(1);
         // It may have appeared meanwhile, and nobody has seen the message then.
-        match self.hear_now(message).await? {
+        match self.hear_now(message, probe).await? {
             Some(heard) => {
                 self.0.store.drop_apart(&[apart]).await?;
                 Ok(heard)
@@ -124,13 +131,13 @@ impl<S: Store> Engine<S> {
 
     /// Looks whether records have appeared for what was kept apart. Where there is more than a pass may take, the next one goes on
     /// from there: a provider may tell of much that never comes by here.
-    pub(super) async fn hear_apart(&self, _options: &WorkerOptions) -> Result<Pass, Arc<StoreError>> {
+    pub(super) async fn hear_apart(&self, probe: &dyn Probe) -> Result<Pass, Arc<StoreError>> {
         let mut pass = Pass::default();
         let mut after = self.apart_from().take();
         let mut references = 0;
         for _ in 0..PAGES_MAX {
             let page = self.0.store.apart(after.as_ref(), PAGE).await?;
-            let heard = self.hear_page(&page).await?;
+            let heard = self.hear_page(&page, probe).await?;
             pass.seen += page.len();
             pass.changed += heard.done;
             references += heard.references;
@@ -151,7 +158,7 @@ impl<S: Store> Engine<S> {
         self.0.apart_from.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn hear_page(&self, page: &[Apart]) -> Result<HeardPage, Arc<StoreError>> {
+    async fn hear_page(&self, page: &[Apart], probe: &dyn Probe) -> Result<HeardPage, Arc<StoreError>> {
         let messages: Vec<_> = page.iter().map(|apart| decode(&apart.name, &apart.bytes)).collect();
         let ids: Vec<_> = messages.iter().flatten().filter_map(Message::record).collect();
         // All at once: mostly there is none of them.
@@ -162,11 +169,11 @@ impl<S: Store> Engine<S> {
             let is_applied = match message {
                 Ok(message) if message.record().is_none() => {
                     references += 1;
-                    self.is_applied(&message).await?
+                    self.is_applied(&message, probe).await?
                 }
                 Ok(message) => match rows.next() {
                     None | Some(Ok(None)) => false,
-                    Some(_) => self.is_applied(&message).await?,
+                    Some(_) => self.is_applied(&message, probe).await?,
                 },
                 Err(error) => {
                     tracing::error!(name = %apart.name, %error, "a message that was kept apart cannot be read; it is dropped at its end");
@@ -183,8 +190,8 @@ impl<S: Store> Engine<S> {
         Ok(HeardPage { done: done.len(), references })
     }
 
-    async fn is_applied(&self, message: &Message) -> Result<bool, Arc<StoreError>> {
-        match self.hear_now(message).await {
+    async fn is_applied(&self, message: &Message, probe: &dyn Probe) -> Result<bool, Arc<StoreError>> {
+        match self.hear_now(message, probe).await {
             Ok(heard) => Ok(heard.is_some()),
             // What comes after it is not to wait for somebody to mend the row.
             Err(error) if error.kind() == Kind::Unreadable => {
@@ -205,7 +212,7 @@ impl<S: Store> Engine<S> {
     }
 
     /// `None`: there is no record, or none that has learnt the reference.
-    async fn hear_now(&self, message: &Message) -> Result<Option<Heard>, Arc<StoreError>> {
+    async fn hear_now(&self, message: &Message, probe: &dyn Probe) -> Result<Option<Heard>, Arc<StoreError>> {
         let (id, learnt_in) = match &message.about {
             About::Record(id) => (*id, None),
             About::Reference(reference) => match self.find_reference(reference).await? {
@@ -218,7 +225,7 @@ impl<S: Store> Engine<S> {
             (Some(life), Life::Any) => Life::Named(life),
             (_, life) => life.clone(),
         };
-        self.apply_message(id, &life, message).await
+        self.apply_message(id, &life, message, probe).await
     }
 
     async fn find_reference(&self, reference: &str) -> Result<Option<(RecordId, Token)>, Arc<StoreError>> {
@@ -232,9 +239,10 @@ impl<S: Store> Engine<S> {
         id: RecordId,
         life: &Life,
         message: &Message,
+        probe: &dyn Probe,
     ) -> Result<Option<Heard>, Arc<StoreError>> {
         let Some(row) = self.read(id).await? else { return Ok(None) };
-        let event = self.event(message, life, &row);
+        let event = self.event(message, life, &row, probe.answer_bytes_max(&row));
         // What only wakes the probe is no verdict, and says nothing of its source by itself.
         let name = matches!(event, Event::Ask(_)).then(|| message.source.clone());
         let who = Who { name, ..self.0.who.clone() };
@@ -260,7 +268,7 @@ impl<S: Store> Engine<S> {
         }))
     }
 
-    fn event(&self, message: &Message, life: &Life, row: &Record) -> Event {
+    fn event(&self, message: &Message, life: &Life, row: &Record, bytes_max: u64) -> Event {
         let life = match life {
             Life::Named(life) => *life,
             Life::Called(name) if !row.life.is_called(name) => NO_LIFE,
@@ -268,7 +276,7 @@ impl<S: Store> Engine<S> {
             Life::Called(_) | Life::MadeAt(_) | Life::Any => row.life,
         };
         let finding = match &message.says {
-            Says::Happened(answer) => Finding::Happened(Arc::clone(answer)),
+            Says::Happened(answer) => Finding::Happened(Arc::new(Answer::clone(answer).bounded(bytes_max))),
             Says::FailedForGood(fence) => Finding::DidNotHappen {
                 grounds: Grounds::Final { fence: *fence },
                 backoff: Duration::ZERO,
