@@ -56,5 +56,5 @@ pub use probe::{Asking, Found, NoProbe, Patience, Probe};
 pub use route::Route;
 pub use settle::{Settled, Settlement, StillSettling};
 pub use workers::{
-    Finisher, Finishing, Heard, Left, Life, Message, Pass, Says, Worker, WorkerOptions, Workers,
+    About, Finisher, Finishing, Heard, Left, Life, Message, Pass, Says, Worker, WorkerOptions, Workers,
 };
