@@ -31,7 +31,7 @@ impl Answer {
     /// The answer comes from the record, not from an execution just now.
     pub(crate) fn is_replayed(&self) -> bool {
         REPLAYED.iter().any(|mark| self.text(mark) == Some("true"))
-            || self.problem().is_some_and(|problem| problem.code == Code::AnswerNotKept)
+            || self.problem().is_some_and(|problem| problem.is_of_another_answer())
     }
 
     /// The record vouches for it: this is the operation's one answer.
@@ -50,8 +50,7 @@ impl Answer {
             return None;
         }
         let document: Value = self.json().ok()?;
-        let name = document.get("type")?.as_str()?.strip_prefix(problem::TYPE_BASE)?;
-        let code = Code::ALL.into_iter().find(|code| code.name() == name)?;
+        let code = document.get("type")?.as_str()?.strip_prefix(problem::TYPE_BASE)?.to_owned();
         Some(Problem { code, document })
     }
 
@@ -67,7 +66,7 @@ impl Answer {
 
     /// What the caller is given: for an answer that was not kept, what is known of it.
     pub(crate) fn told(self) -> Self {
-        let not_kept = self.problem().filter(|problem| problem.code == Code::AnswerNotKept);
+        let not_kept = self.problem().filter(Problem::is_of_another_answer);
         let Some((problem, status)) =
             not_kept.and_then(|problem| problem.answer_status().map(|status| (problem, status)))
         else {
@@ -86,11 +85,16 @@ impl Answer {
 
 /// What the gateway says in its own voice.
 pub(crate) struct Problem {
-    pub(crate) code: Code,
+    pub(crate) code: String,
     document: Value,
 }
 
 impl Problem {
+    /// The operation was answered, and that answer was too large to keep.
+    pub(crate) fn is_of_another_answer(&self) -> bool {
+        self.code == Code::AnswerNotKept.name()
+    }
+
     /// Of an answer that was not kept: its status.
     pub(crate) fn answer_status(&self) -> Option<StatusCode> {
         let status = self.document.get("answer_status")?.as_u64()?;

@@ -205,17 +205,27 @@ mod tests {
             match self {
                 Self::NoConnection => true,
                 Self::Status(status) => matches!(status, 400..=499 | 501 | 505) && *status != 408,
-                Self::Problem(code) => !matches!(
-                    code,
-                    Code::InProgress | Code::OutcomeUnknown | Code::UpstreamFailed | Code::AnswerNotKept
-                ),
+                Self::Problem(code) => {
+                    let doubtful = [
+                        "in_progress",
+                        "outcome_unknown",
+                        "not_cancellable",
+                        "upstream_failed",
+                        "answer_not_kept",
+                    ];
+                    !doubtful.contains(&code.name())
+                }
                 Self::Silence | Self::Kept(_) | Self::Accepted | Self::State(_) => false,
             }
         }
 
         /// The record says that the operation did not happen.
         fn is_the_record_s_no(&self) -> bool {
-            matches!(self, Self::Kept(400..=499) | Self::Problem(Code::NotStarted))
+            match self {
+                Self::Kept(status) => matches!(status, 400..=499),
+                Self::Problem(code) => ["not_started", "cancelled"].contains(&code.name()),
+                _ => false,
+            }
         }
 
         fn exchange(&self) -> Exchange {

@@ -148,7 +148,7 @@ pub enum Why {
     Deadline,
     /// No attempt is left.
     Attempts,
-    /// The caller gave it up.
+    /// The caller gave it up, or took it back before it began.
     Cancelled,
     /// The key was used for another request.
     KeyReused,
