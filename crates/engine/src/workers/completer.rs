@@ -1,16 +1,20 @@
 //! Operations that their client has left: resumable ones whose lease has lapsed, and accepted ones that wait to be run.
 //!
 //! **Invariants:** what is run is taken before, by a write with an end, so that nodes do not run it twice; a take in doubt is cleaned up.
-//! Whatever a run does, it holds up nobody: each is a task of its own, and there are never more than so many.
+//! Whatever a run does, it holds up nobody: each is a task of its own, and there are never more than so many. Nor does what no handler
+//! here can go on with: it stays due, for another service, and a pass goes on behind it.
 
+use std::collections::HashSet;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::FutureExt as _;
 use oncegate_core::decide::{Decision, Event, Reserve, Take};
+use oncegate_core::identity::RecordId;
 use oncegate_core::record::{Record, StoredRequest};
-use oncegate_store::{Due, Effect, Store, StoreError};
+use oncegate_core::time::Timestamp;
+use oncegate_store::{Due, Effect, Moments, Scan, Store, StoreError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{Pass, WorkerOptions};
@@ -39,27 +43,57 @@ pub struct Left {
     pub request: StoredRequest,
 }
 
-/// The completer of one engine: who runs, and how many more may.
+/// The completer of one engine: who runs, how many more may, and how far it has looked.
 pub(super) struct Completer<S: Store> {
     finisher: Arc<dyn Finisher<S>>,
     places: Arc<Semaphore>,
+    /// For each kind that it looks for; kept between passes, so that each of them can be bounded.
+    looked: [Mutex<Looked>; KINDS.len()],
 }
 
-impl<S: Store> Clone for Completer<S> {
-    fn clone(&self) -> Self {
-        Self { finisher: Arc::clone(&self.finisher), places: Arc::clone(&self.places) }
+/// So many scans of a kind a pass may take, each of twice as many rows as the one before.
+const SCANS: u32 = 4;
+/// What it looks for.
+const KINDS: [Due; 2] = [Due::Resumable, Due::Pending];
+
+/// How far it has looked: all before this moment, and these of this moment.
+#[derive(Debug)]
+struct Looked {
+    until: Timestamp,
+    met: HashSet<RecordId>,
+}
+
+impl Default for Looked {
+    fn default() -> Self {
+        Self { until: Timestamp::FIRST, met: HashSet::new() }
+    }
+}
+
+impl Looked {
+    /// What of a scan from here on was not met before.
+    fn fresh(&self, scan: Scan) -> Vec<Record> {
+        scan.records.into_iter().filter(|row| !self.met.contains(&row.id)).collect()
+    }
+
+    fn at(&mut self, what: Due, row: &Record) {
+        let moment = what.moment(row).unwrap_or(self.until);
+        if moment > self.until {
+            *self = Self { until: moment, met: HashSet::new() };
+        }
+        self.met.insert(row.id);
     }
 }
 
 impl<S: Store> Completer<S> {
     pub(super) fn new(finisher: Arc<dyn Finisher<S>>, at_once: usize) -> Self {
-        Self { finisher, places: Arc::new(Semaphore::new(at_once.max(1))) }
+        let looked = std::array::from_fn(|_| Mutex::default());
+        Self { finisher, places: Arc::new(Semaphore::new(at_once.max(1))), looked }
     }
 }
 
 impl<S: Store> Engine<S> {
     /// One pass of the completer, now: begins what is due, and does not wait for it to end. For services with schedulers of their own,
-    /// and for tests; [`Engine::drain`] waits.
+    /// and for tests; [`Engine::drain`] waits. Of each kind it looks at fifteen batches at most.
     pub async fn complete(
         &self,
         options: &WorkerOptions,
@@ -74,23 +108,59 @@ impl<S: Store> Engine<S> {
         options: &WorkerOptions,
     ) -> Result<Pass, Arc<StoreError>> {
         let mut all = Pass::default();
-        let now = self.now();
-        for (what, by) in [(Due::Resumable, now.at.minus(now.error)), (Due::Pending, now.at)] {
-            if completer.places.available_permits() == 0 {
-                break;
-            }
-            let scan = self.0.store.due(what, by, options.batch).await?;
-            let is_full = scan.records.len() >= options.batch;
-            let mut taken = 0;
-            for row in scan.records {
-                all.seen += 1;
-                let Ok(place) = Arc::clone(&completer.places).try_acquire_owned() else { break };
-                taken += usize::from(self.take_up(completer, row, place).await?);
-            }
-            all.changed += taken;
-            all.more |= is_full && taken > 0 && completer.places.available_permits() > 0;
+        for (what, kept) in KINDS.into_iter().zip(&completer.looked) {
+            let mut looked = std::mem::take(&mut *kept.lock().unwrap_or_else(PoisonError::into_inner));
+            let passed = self.complete_kind(completer, what, &mut looked, options.batch).await;
+            // Also after an error: the next pass goes on behind what this one has looked at.
+            *kept.lock().unwrap_or_else(PoisonError::into_inner) = looked;
+            let pass = passed?;
+            all.seen += pass.seen;
+            all.changed += pass.changed;
+            all.more |= pass.more;
         }
         Ok(all)
+    }
+
+    /// Goes over what is due of one kind, from where the last pass came to, until there is no place left, or no more rows. Then the next
+    /// pass begins with the longest due again.
+    async fn complete_kind(
+        &self,
+        completer: &Completer<S>,
+        what: Due,
+        looked: &mut Looked,
+        batch: usize,
+    ) -> Result<Pass, Arc<StoreError>> {
+        let mut pass = Pass::default();
+        for scan in 0..SCANS {
+            if completer.places.available_permits() == 0 {
+                return Ok(pass);
+            }
+            let moments = Moments { from: looked.until, by: self.due_by(what) };
+            // Those that are met again must not fill the scan.
+            let limit = (batch << scan) + looked.met.len();
+            let scan = self.0.store.due_in(what, moments, limit).await?;
+            let fresh = looked.fresh(scan);
+            if fresh.is_empty() {
+                *looked = Looked::default();
+                pass.more = false;
+                return Ok(pass);
+            }
+            for row in fresh {
+                let Ok(place) = Arc::clone(&completer.places).try_acquire_owned() else { return Ok(pass) };
+                looked.at(what, &row);
+                pass.seen += 1;
+                pass.changed += usize::from(self.take_up(completer, row, place).await?);
+            }
+            // Where nothing could be taken up, what is left can wait for the next turn.
+            pass.more = pass.changed > 0;
+        }
+        Ok(pass)
+    }
+
+    /// A lease has lapsed when it has by every clock.
+    fn due_by(&self, what: Due) -> Timestamp {
+        let now = self.now();
+        if what == Due::Resumable { now.at.minus(now.error) } else { now.at }
     }
 
     /// Takes one, and begins it; says whether it did.
