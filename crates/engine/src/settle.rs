@@ -57,7 +57,7 @@ impl Settlement {
 
     pub(crate) fn into_event(self, holder: Holder) -> Event {
         match self {
-            Self::Complete(answer) => Event::Complete { holder, answer },
+            Self::Complete(answer) => Event::Complete { holder, answer, reference: None },
             Self::Release { reason, backoff } => Event::Release { holder, reason, backoff },
             Self::Doubt(reason) | Self::Park(reason) => Event::Doubt { holder, reason },
         }
