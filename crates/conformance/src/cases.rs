@@ -371,7 +371,7 @@ pub async fn the_rules_hold_over_this_store<H: Harness>(harness: H) {
         }
     }
     assert_eq!(leases.len(), 1, "one client executes");
-    let complete = Event::Complete { holder: leases[0].holder, answer: answer(201, b"{}") };
+    let complete = Event::Complete { holder: leases[0].holder, answer: answer(201, b"{}"), reference: None };
     assert_eq!(drive::drive(&*store, key, &complete, now).await.expect("settled").decision, Decision::Done);
     let again =
         drive::drive(&*store, key, &Event::Arrive(arrival("payment", 99)), now).await.expect("decided");

@@ -324,7 +324,7 @@ impl<S: Enqueue, T: Transactions> InTransaction<S, T> {
 
     /// Stores the answer and commits. Whoever waits is told within `patience`, if only that nothing is known.
     pub async fn complete(self, answer: Arc<Answer>, patience: Duration) -> EndedIn<S> {
-        let event = Event::Complete { holder: self.lease.holder, answer };
+        let event = Event::Complete { holder: self.lease.holder, answer, reference: None };
         self.end(&event, patience).await
     }
 
