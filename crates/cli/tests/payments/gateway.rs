@@ -13,7 +13,7 @@ pub(crate) const PROVIDER_SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw
 pub(crate) struct Gateway {
     config: PathBuf,
     token: Option<String>,
-    child: Child,
+    pub(crate) child: Child,
     pub(crate) address: SocketAddr,
     pub(crate) admin: SocketAddr,
 }
@@ -24,8 +24,7 @@ impl Gateway {
     pub(crate) fn start(folder: &Path, upstream: SocketAddr, token: Option<&str>) -> Self {
         let token = token.map(str::to_owned);
         let config = folder.join("gateway.toml");
-        let in_folder = || format!("sqlite://{}", folder.join("oncegate.db").display());
-        let store = fs::read_to_string(folder.join("store.url")).unwrap_or_else(|_| in_folder());
+        let store = store_of(folder);
         let anywhere: SocketAddr = ([127, 0, 0, 1], 0).into();
         write(&config, anywhere, anywhere, upstream, &store);
         let (child, address, admin) = run(&config, token.as_deref());
@@ -46,6 +45,12 @@ impl Gateway {
         assert_eq!((address, admin), (self.address, self.admin));
         self.child = child;
     }
+}
+
+/// Where the records of a gateway in this folder are.
+pub(crate) fn store_of(folder: &Path) -> String {
+    let in_folder = || format!("sqlite://{}", folder.join("oncegate.db").display());
+    fs::read_to_string(folder.join("store.url")).unwrap_or_else(|_| in_folder())
 }
 
 impl Drop for Gateway {
