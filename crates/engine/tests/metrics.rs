@@ -303,7 +303,7 @@ async fn messages_that_are_kept_apart_are_counted() {
             reference: None,
             says: Says::Happened(std::sync::Arc::new(world::answer("paid"))),
         };
-        assert_eq!(engine.hear(&message, HOUR).await.unwrap(), Heard::KeptApart);
+        assert_eq!(engine.hear(&message, HOUR, &NoProbe).await.unwrap(), Heard::KeptApart);
     }
     done(held(&engine, &route, "appears").await, complete("paid")).await;
     hand.turn(2 * HOUR);

@@ -65,7 +65,8 @@ impl Gateway {
         }
         let options = options(&config, &store)?;
         let engine = Engine::start(store, options).await.map_err(StartError::Engine)?;
-        let public = Public::new(engine.clone(), proxy, Arc::clone(&limiter), &config);
+        let asker = Arc::new(Asker::new(&config));
+        let public = Public::new(engine.clone(), proxy, Arc::clone(&limiter), Arc::clone(&asker), &config);
         let public = Arc::new(public.map_err(StartError::Routes)?);
 
         let admin =
@@ -73,7 +74,6 @@ impl Gateway {
         let administering = tokio::spawn(admin::serve(admin, admin_socket, stopping.clone()));
         let listener = Listener { socket, public: Arc::clone(&public), settings: config.listen.clone(), tls };
         let accepting = tokio::spawn(listener.accept(stopping));
-        let asker = Arc::new(Asker::new(&config));
         let probe: Arc<dyn Probe> = Arc::clone(&asker) as Arc<dyn Probe>;
         let workers = engine.start_workers(&config.workers.options, &probe);
         let effects = effects(&config);

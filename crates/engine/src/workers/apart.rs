@@ -16,9 +16,10 @@ use oncegate_core::response::Answer;
 use oncegate_core::time::Timestamp;
 use oncegate_store::{Apart, Kind, Store, StoreError};
 
-use super::{Pass, WorkerOptions};
+use super::Pass;
 use crate::engine::Engine;
 use crate::meters::names;
+use crate::probe::Probe;
 
 /// A message about an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,9 +89,15 @@ const PAGE: usize = 64;
 const PAGES_MAX: usize = 64;
 
 impl<S: Store> Engine<S> {
-    /// Hears a message. When this returns, it is durable: acknowledge it then, and not before.
-    pub async fn hear(&self, message: &Message, keep_for: Duration) -> Result<Heard, Arc<StoreError>> {
-        if let Some(heard) = self.apply_message(message).await? {
+    /// Hears a message, whose answer is kept as far as `probe` would keep one. When this returns, it is durable: acknowledge it then,
+    /// and not before.
+    pub async fn hear(
+        &self,
+        message: &Message,
+        keep_for: Duration,
+        probe: &dyn Probe,
+    ) -> Result<Heard, Arc<StoreError>> {
+        if let Some(heard) = self.apply_message(message, probe).await? {
             return Ok(heard);
         }
         if !matches!(message.says, Says::Happened(_)) {
@@ -102,7 +109,7 @@ impl<S: Store> Engine<S> {
         self.0.store.keep_apart(&apart).await?;
         counter!(names::APART_KEPT).increment(1);
         // It may have appeared meanwhile, and nobody has seen the message then.
-        match self.apply_message(message).await? {
+        match self.apply_message(message, probe).await? {
             Some(heard) => {
                 self.0.store.drop_apart(&[apart]).await?;
                 Ok(heard)
@@ -113,13 +120,13 @@ impl<S: Store> Engine<S> {
 
     /// Looks whether records have appeared for what was kept apart. Where there is more than a pass may take, the next one goes on
     /// from there: a provider may tell of much that never comes by here.
-    pub(super) async fn hear_apart(&self, _options: &WorkerOptions) -> Result<Pass, Arc<StoreError>> {
+    pub(super) async fn hear_apart(&self, probe: &dyn Probe) -> Result<Pass, Arc<StoreError>> {
         let mut pass = Pass::default();
         let mut after = self.apart_from().take();
         for _ in 0..PAGES_MAX {
             let page = self.0.store.apart(after.as_ref(), PAGE).await?;
             pass.seen += page.len();
-            pass.changed += self.hear_page(&page).await?;
+            pass.changed += self.hear_page(&page, probe).await?;
             let is_last = page.len() < PAGE;
             after = page.into_iter().next_back().map(|last| Apart { bytes: Vec::new(), ..last });
             if is_last {
@@ -135,7 +142,7 @@ impl<S: Store> Engine<S> {
     }
 
     /// Says how many of them are done with.
-    async fn hear_page(&self, page: &[Apart]) -> Result<usize, Arc<StoreError>> {
+    async fn hear_page(&self, page: &[Apart], probe: &dyn Probe) -> Result<usize, Arc<StoreError>> {
         let messages: Vec<_> = page.iter().map(|apart| decode(&apart.name, &apart.bytes)).collect();
         let ids: Vec<_> = messages.iter().flatten().map(|message| message.id).collect();
         // All at once: mostly there is none of them.
@@ -145,7 +152,7 @@ impl<S: Store> Engine<S> {
             let is_applied = match message {
                 Ok(message) => match rows.next() {
                     None | Some(Ok(None)) => false,
-                    Some(_) => self.is_applied(&message).await?,
+                    Some(_) => self.is_applied(&message, probe).await?,
                 },
                 Err(error) => {
                     tracing::error!(name = %apart.name, %error, "a message that was kept apart cannot be read; it is dropped at its end");
@@ -162,8 +169,8 @@ impl<S: Store> Engine<S> {
         Ok(done.len())
     }
 
-    async fn is_applied(&self, message: &Message) -> Result<bool, Arc<StoreError>> {
-        match self.apply_message(message).await {
+    async fn is_applied(&self, message: &Message, probe: &dyn Probe) -> Result<bool, Arc<StoreError>> {
+        match self.apply_message(message, probe).await {
             Ok(heard) => Ok(heard.is_some()),
             // What comes after it is not to wait for somebody to mend the row.
             Err(error) if error.kind() == Kind::Unreadable => {
@@ -184,9 +191,13 @@ impl<S: Store> Engine<S> {
     }
 
     /// `None`: there is no record.
-    async fn apply_message(&self, message: &Message) -> Result<Option<Heard>, Arc<StoreError>> {
+    async fn apply_message(
+        &self,
+        message: &Message,
+        probe: &dyn Probe,
+    ) -> Result<Option<Heard>, Arc<StoreError>> {
         let Some(row) = self.read(message.id).await? else { return Ok(None) };
-        let event = self.event(message, &row);
+        let event = self.event(message, &row, probe.answer_bytes_max(&row));
         // What only wakes the probe is no verdict, and says nothing of its source by itself.
         let name = matches!(event, Event::Ask(_)).then(|| message.source.clone());
         let who = Who { name, ..self.0.who.clone() };
@@ -212,7 +223,7 @@ impl<S: Store> Engine<S> {
         }))
     }
 
-    fn event(&self, message: &Message, row: &Record) -> Event {
+    fn event(&self, message: &Message, row: &Record, bytes_max: u64) -> Event {
         let life = match &message.life {
             Life::Named(life) => *life,
             Life::Called(name) if !row.life.is_called(name) => NO_LIFE,
@@ -220,7 +231,7 @@ impl<S: Store> Engine<S> {
             Life::Called(_) | Life::MadeAt(_) | Life::Any => row.life,
         };
         let finding = match &message.says {
-            Says::Happened(answer) => Finding::Happened(Arc::clone(answer)),
+            Says::Happened(answer) => Finding::Happened(Arc::new(Answer::clone(answer).bounded(bytes_max))),
             Says::FailedForGood(fence) => Finding::DidNotHappen {
                 grounds: Grounds::Final { fence: *fence },
                 backoff: Duration::ZERO,

@@ -8,9 +8,13 @@ use futures_util::FutureExt;
 use oncegate_core::audit::Act;
 use oncegate_core::decide::Notice;
 use oncegate_core::identity::{Fence, RecordId, Token};
-use oncegate_core::record::StateKind;
+use oncegate_core::record::{Record, StateKind};
+use oncegate_core::response::Answer;
 use oncegate_core::time::Now;
-use oncegate_engine::{Arrived, Engine, Heard, Life, Message, NodeClock, Options, Says, Worker};
+use oncegate_engine::{
+    Arrived, Asking, Engine, Heard, Life, Message, NoProbe, NodeClock, Options, Probe, Says, Worker,
+    WorkerOptions,
+};
 use oncegate_store::memory::MemoryStore;
 use oncegate_store::{Apart, Store, Write};
 
@@ -45,7 +49,7 @@ fn failed(id: RecordId) -> Message {
 }
 
 async fn hear(engine: &Engine<Shaky>, message: &Message) -> Heard {
-    engine.hear(message, HOUR).await.unwrap()
+    engine.hear(message, HOUR, &NoProbe).await.unwrap()
 }
 
 async fn kept_apart(engine: &Engine<Shaky>) -> usize {
@@ -239,6 +243,43 @@ async fn a_record_that_appears_between_the_look_and_the_keeping_hears_it() {
     assert_eq!(replayed(&engine, &route, "k").await.status(), 201);
 }
 
+/// Keeps three bytes of an answer, and has nobody to ask.
+struct Narrow;
+
+impl Probe for Narrow {
+    fn ask<'a>(&'a self, record: &'a Record) -> Asking<'a> {
+        NoProbe.ask(record)
+    }
+
+    fn answer_bytes_max(&self, _record: &Record) -> u64 {
+        3
+    }
+}
+
+/// What happened is known; the bytes are not kept, whether the message is applied at once or when its record appears.
+#[tokio::test]
+async fn an_answer_over_the_limit_is_applied_without_its_bytes() {
+    let (engine, _, _) = node().await;
+    let route = ietf();
+    for (key, body, is_kept) in [("small", "yes", true), ("large", "paid", false)] {
+        for is_early in [false, true] {
+            let key = format!("{key}-{is_early}");
+            let message = message(id(&route, &key), Says::Happened(Arc::new(answer(body))));
+            if is_early {
+                assert_eq!(engine.hear(&message, HOUR, &Narrow).await.unwrap(), Heard::KeptApart);
+                doubted(&engine, &route, &key).await;
+                engine.work(Worker::Apart, &WorkerOptions::default(), &Narrow).await.unwrap();
+            } else {
+                doubted(&engine, &route, &key).await;
+                assert_eq!(engine.hear(&message, HOUR, &Narrow).await.unwrap(), Heard::Settled);
+            }
+            let told = replayed(&engine, &route, &key).await;
+            assert_eq!(matches!(*told, Answer::Kept(_)), is_kept, "{key}: {told:?}");
+            assert_eq!(told.status(), 201, "{key}");
+        }
+    }
+}
+
 /// The store fails on the way: the provider is told so, and delivers again.
 #[tokio::test]
 async fn a_message_that_cannot_be_kept_is_not_acknowledged() {
@@ -246,7 +287,7 @@ async fn a_message_that_cannot_be_kept_is_not_acknowledged() {
     let message = happened(id(&ietf(), "k"), 201);
     for failing in 1..=2 {
         store.fail_reads(failing);
-        assert!(engine.hear(&message, HOUR).await.is_err());
+        assert!(engine.hear(&message, HOUR, &NoProbe).await.is_err());
         store.fail_reads(0);
     }
     assert_eq!(hear(&engine, &message).await, Heard::KeptApart);

@@ -19,17 +19,22 @@ use sha2::{Digest as _, Sha256};
 use std::sync::Arc;
 
 use super::{Answer, ClientBody, own, refusal};
+use crate::ask::Asker;
 use crate::reconcile::{Claim, Reading, RecordName, Said, Scheme, Told, Webhook, read};
 
 /// Where providers tell.
 pub(super) const WEBHOOKS: &str = "/.oncegate/webhooks/";
 
-pub(super) async fn answer(
-    engine: &Engine<AnyStore>,
-    webhooks: &[Webhook],
-    keep_for: Duration,
-    request: Request<ClientBody>,
-) -> Answer {
+/// Where events go.
+pub(super) struct Ear<'a> {
+    pub(super) engine: &'a Engine<AnyStore>,
+    /// Knows how large an answer each route keeps.
+    pub(super) asker: &'a Asker,
+    /// How long an event about a key that was never seen is kept.
+    pub(super) keep_for: Duration,
+}
+
+pub(super) async fn answer(ear: Ear<'_>, webhooks: &[Webhook], request: Request<ClientBody>) -> Answer {
     let (head, mut body) = request.into_parts();
     let name = head.uri.path().strip_prefix(WEBHOOKS).unwrap_or_default();
     let Some(webhook) = webhooks.iter().find(|webhook| webhook.name == name) else {
@@ -50,7 +55,7 @@ pub(super) async fn answer(
         }
         Err(_) => return told(webhook, "cut_off", StatusCode::BAD_REQUEST, "the event did not come whole"),
     };
-    let now = engine.now().at;
+    let now = ear.engine.now().at;
     if let Err(unverified) = webhook.verify(&head.headers, &body, now) {
         return told(webhook, unverified.code(), StatusCode::UNAUTHORIZED, &unverified.to_string());
     }
@@ -60,7 +65,7 @@ pub(super) async fn answer(
             tracing::warn!(webhook = webhook.name, %why, "a signed event is not covered by its mapping");
             told(webhook, "not_understood", StatusCode::UNPROCESSABLE_ENTITY, &why.to_string())
         }
-        Reading::Said(said) => match hear(engine, webhook, &head.headers, &body, said, keep_for).await {
+        Reading::Said(said) => match hear(&ear, webhook, &head.headers, &body, said).await {
             Ok(came) => told(webhook, word(came), status(came), words(came)),
             Err(error) => {
                 tracing::warn!(webhook = webhook.name, %error, "an event could not be recorded; its sender will send it again");
@@ -73,14 +78,13 @@ pub(super) async fn answer(
 }
 
 async fn hear(
-    engine: &Engine<AnyStore>,
+    ear: &Ear<'_>,
     webhook: &Webhook,
     headers: &HeaderMap,
     body: &Bytes,
     said: Said,
-    keep_for: Duration,
 ) -> Result<Option<Heard>, Arc<StoreError>> {
-    let Some((id, found)) = find(engine, said.record).await? else { return Ok(None) };
+    let Some((id, found)) = find(ear.engine, said.record).await? else { return Ok(None) };
     let says = match said.finding {
         Told::Happened { answer } => Says::Happened(Arc::new(answer)),
         Told::Negative { final_for: Some(fence) } => Says::FailedForGood(fence),
@@ -98,7 +102,7 @@ async fn hear(
         reference: said.reference,
         says,
     };
-    engine.hear(&message, keep_for).await.map(Some)
+    ear.engine.hear(&message, ear.keep_for, ear.asker).await.map(Some)
 }
 
 /// The record, whether it is there or not, and its life if it was looked at; `None`: no record has learnt this reference.

@@ -136,7 +136,7 @@ async fn a_message_is_never_claimed() {
         reference: None,
         says: Says::Happened(Arc::new(answer("charged"))),
     };
-    let _ = engine.hear(&message, HOUR).await.unwrap();
+    let _ = engine.hear(&message, HOUR, &Clueless).await.unwrap();
     hand.turn(2 * HOUR);
     let _ = engine.work(Worker::Apart, &quick(), &Clueless).await.unwrap();
     counting.watched().await.until_firing("OncegateUnclaimedMessages", async || ()).await;

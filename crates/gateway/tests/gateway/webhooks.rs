@@ -34,6 +34,10 @@ answers = [
 
 /// Keys that begin with `doubted` end in doubt, once the gate opens.
 async fn stage() -> (Gate, Stage) {
+    stage_with(FILE).await
+}
+
+async fn stage_with(file: &str) -> (Gate, Stage) {
     let gate = Gate::new();
     let upstream = Upstream::start({
         let gate = gate.clone();
@@ -48,7 +52,7 @@ async fn stage() -> (Gate, Stage) {
             }
         }
     });
-    (gate, Stage::new(upstream.await, FILE).await)
+    (gate, Stage::new(upstream.await, file).await)
 }
 
 fn now_s() -> u64 {
@@ -173,6 +177,30 @@ async fn during_the_attempt_it_is_evidence() {
     assert_eq!(client.reply().await.status, 201);
     stage.send(&call).await.expect_replay(201, "paid");
     assert_eq!(stage.runs(), 1);
+}
+
+/// As of a probe's, and of any other: it is known what happened, and the bytes are not kept. Whether it comes after the attempt or before its end.
+#[tokio::test]
+async fn an_answer_over_the_routes_limit_is_not_kept() {
+    let narrow = FILE.replace("[defaults]", "[defaults]\nanswer_bytes_max = 3");
+    for (is_early, expected) in [(false, (200, "settled")), (true, (202, "kept_as_evidence"))] {
+        let (gate, stage) = stage_with(&narrow).await;
+        let call = Call::post("/doubted").key("one").json("{}");
+        let mut client = call.open(stage.addr()).await;
+        gate.entered().await;
+        let key = sent(&stage);
+        if !is_early {
+            gate.open();
+            client.reply().await.expect_problem(504, "outcome_unknown");
+        }
+        assert_eq!(tell(&stage, "paid", &key).await, (expected.0, expected.1.to_owned()));
+        if is_early {
+            gate.open();
+            client.reply().await.expect_problem(409, "answer_not_kept");
+        }
+        stage.send(&call).await.expect_problem(409, "answer_not_kept");
+        assert_eq!(stage.record("one").await.unwrap()["answer"]["kept"], false);
+    }
 }
 
 /// It comes before its record: 202, and kept for a while. That it is applied when the record appears is the engine's to show.
