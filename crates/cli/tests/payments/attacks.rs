@@ -12,7 +12,7 @@ use crate::told::step::{
     BEGAN, DOUBTED, FAILED_FOR_GOOD, FOUND, NOT_FOUND, NOT_FOUND_YET, RAN_AGAIN, TOLD, TOLD_AFTER_ALL, WOKEN,
 };
 use crate::told::{PAID, Told};
-use crate::town::{Asks, Care, EITHER, FAR, Memory, NEAR, Patience, Town};
+use crate::town::{Asks, Care, EITHER, FAR, LEASE, Memory, NEAR, Patience, Town};
 
 const KEPT: &str = "in_progress → in_progress: happened, says webhook provider (evidence_kept)";
 
@@ -222,7 +222,7 @@ fn failed_for_good_and_then_succeeded_is_a_success() {
 #[test]
 fn what_was_heard_during_the_attempt_outlives_the_gateway_and_settles_it() {
     for memory in EITHER {
-        let care = Care { asks: Asks::Nobody, ..Care::told(FAR) };
+        let care = Care { asks: Asks::Nobody, lease: LEASE, ..Care::told(FAR) };
         let town = Town::opens_with_care(memory, Patience::Endless, care);
         let order = town.order(100);
         let client = order.is_being_paid_with(&[Fault::TimeoutAfterCharge]);

@@ -12,7 +12,7 @@ use crate::messenger::Pace;
 use crate::order::Order;
 use crate::told::step::{BEGAN, DOUBTED, FOUND, LAPSED, NOT_FOUND, NOT_FOUND_YET, RAN_AGAIN};
 use crate::told::{PAID, Told};
-use crate::town::{Care, EITHER, FAR, Memory, NEAR, Patience, Town};
+use crate::town::{Care, EITHER, FAR, LEASE, Memory, NEAR, Patience, Town};
 
 fn opens(memory: Memory, patience: Patience, horizon: &str) -> Town {
     Town::opens_with_care(memory, patience, Care::told(horizon))
@@ -266,7 +266,8 @@ fn is_paid_and_told_of_nothing_else(order: &Order<'_>) {
 #[test]
 fn the_gateway_is_killed_in_the_middle_of_a_charge() {
     for memory in EITHER {
-        let town = opens(memory, Patience::Endless, FAR);
+        let care = Care { lease: LEASE, ..Care::told(FAR) };
+        let town = Town::opens_with_care(memory, Patience::Endless, care);
         let order = town.order(100);
         let client = order.is_being_paid_slowly();
         town.gateway_is_killed();

@@ -61,13 +61,14 @@ impl Drop for Gateway {
 }
 
 fn write(config: &Path, listen: SocketAddr, admin: SocketAddr, upstream: SocketAddr, store: &str) {
+    let more = fs::read_to_string(config.with_file_name("more.toml")).unwrap_or_default();
     // A lease is short, so that a story of a crash is; but longer than a busy machine stands still, for then nothing is granted. It is
-    // renewed while a payment runs.
+    // renewed while a payment runs. Stories without a crash have longer ones.
+    let lease = if more.contains("\nlease = ") { "" } else { "lease = \"5s\"\n" };
     let text = format!(
         "[listen]\naddress = \"{listen}\"\n[admin]\naddress = \"{admin}\"\n[upstream]\nurl = \"http://{upstream}\"\n\
-         [store]\nurl = \"{store}\"\n[defaults]\nprofile = \"payments\"\nlease = \"5s\"\nattempt_deadline = \"2m\"\n"
+         [store]\nurl = \"{store}\"\n[defaults]\nprofile = \"payments\"\nattempt_deadline = \"2m\"\n{lease}"
     );
-    let more = fs::read_to_string(config.with_file_name("more.toml")).unwrap_or_default();
     fs::write(config, text + &more).unwrap();
 }
 

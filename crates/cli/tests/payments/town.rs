@@ -31,6 +31,9 @@ pub(crate) const FAR: &str = "1h";
 /// A horizon that is over soon; but not before the first question, also on a machine whose disk stands still for some seconds.
 pub(crate) const NEAR: &str = "8s";
 
+/// A lease that is over soon: for stories of a crash.
+pub(crate) const LEASE: &str = "5s";
+
 /// How the gateway finds out.
 #[derive(Clone, Copy)]
 pub(crate) struct Care<'a> {
@@ -39,6 +42,8 @@ pub(crate) struct Care<'a> {
     pub(crate) asks: Asks,
     /// How long it waits for an answer. Its claim on the question lasts longer by ten seconds.
     pub(crate) timeout: &'a str,
+    /// Shorter in stories of an attempt whose gateway is killed. All others are the same on a machine that stands still for some seconds.
+    pub(crate) lease: &'a str,
     /// Whether first executions are in the audit trail too.
     pub(crate) tells_all: bool,
     /// More keys of `[defaults]`.
@@ -62,22 +67,23 @@ impl<'a> Care<'a> {
     /// It asks the API.
     const fn until(horizon: &'a str) -> Self {
         let (asks, tells_all) = (Asks::Api, false);
-        Self { horizon, asks, timeout: "5s", tells_all, defaults: "", workers: "", webhook: "" }
+        Self { horizon, asks, timeout: "5s", lease: LEASE, tells_all, defaults: "", workers: "", webhook: "" }
     }
 
     /// It asks by the messenger, who may take as long as the story wants, and its audit trail has everything.
     pub(crate) const fn told(horizon: &'a str) -> Self {
-        Self { asks: Asks::Messenger, timeout: "1m", tells_all: true, ..Self::until(horizon) }
+        Self { asks: Asks::Messenger, timeout: "1m", lease: "1m", tells_all: true, ..Self::until(horizon) }
     }
 
     /// Stands behind `[defaults]`.
     fn text(self) -> String {
-        let Self { horizon, asks, timeout, tells_all, defaults, workers, webhook } = self;
+        let Self { horizon, asks, timeout, lease, tells_all, defaults, workers, webhook } = self;
         let (probe, webhooks) = (asks.text(timeout), example_payments::WEBHOOK);
         format!(
             r#"
 forward_key = "derived"
 horizon = "{horizon}"
+lease = "{lease}"
 {defaults}
 {probe}
 [workers]

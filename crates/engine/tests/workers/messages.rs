@@ -335,7 +335,7 @@ async fn an_answer_over_the_limit_is_applied_without_its_bytes() {
             }
             let told = replayed(&engine, &route, &key).await;
             assert_eq!(matches!(*told, Answer::Kept(_)), is_kept, "{key}: {told:?}");
-            assert_eq!(told.status(), 200, "{key}");
+            assert_eq!(told.status(), 201, "{key}");
         }
     }
 }
