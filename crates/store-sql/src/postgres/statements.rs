@@ -15,7 +15,7 @@ pub(super) mod trail;
 pub(super) mod types;
 
 /// How many there are.
-pub(super) const QUERIES: usize = 34;
+pub(super) const QUERIES: usize = 37;
 
 /// A statement, the types of its parameters (as it casts them), and its place among a session's prepared ones.
 #[derive(Debug)]
@@ -46,6 +46,10 @@ pub(super) struct Statements {
     pub(super) attended: Query,
     /// Answers that were written with their rows, and have expired.
     pub(super) kept: Query,
+    /// Heads of the lines that wait, and the first rows of some.
+    pub(super) lines: Query,
+    pub(super) of_lines: Query,
+    pub(super) backlog: Query,
     pub(super) clock: Query,
     pub(super) counts: Query,
     /// The audit trail, and what is kept apart.
@@ -258,6 +262,25 @@ impl Statements {
                      FROM {record} r WHERE kept_until <= $1::bigint ORDER BY kept_until, seq LIMIT $2::bigint"
                 ),
             ),
+            lines: query(34, lines(&record)),
+            of_lines: query(
+                35,
+                format!(
+                    "SELECT l.place, r.seq FROM unnest($1::bigint[]) WITH ORDINALITY AS l (line, place), \
+                     LATERAL (SELECT seq, waits_since FROM {record} WHERE line = l.line AND waits_since <= $2::bigint \
+                     AND operation = ANY($3::text[]) ORDER BY waits_since, seq LIMIT $4::bigint) r \
+                     ORDER BY l.place, r.waits_since, r.seq"
+                ),
+            ),
+            backlog: query(
+                36,
+                format!(
+                    "SELECT count(*), min(waits_since) FROM (SELECT waits_since FROM {record} \
+                     WHERE line BETWEEN {} AND {} LIMIT $1::bigint) r",
+                    i64::MIN + 1,
+                    i64::MAX
+                ),
+            ),
             clock: query(10, format!("SELECT {now}")),
             counts: query(
                 11,
@@ -276,6 +299,21 @@ impl Statements {
             select,
         }
     }
+}
+
+/// The heads of the lines after `$1`, at most `$2`: from one to the next through the index, however long each is.
+fn lines(record: &str) -> String {
+    let next = |after: &str| {
+        format!(
+            "SELECT line, waits_since, operation FROM {record} WHERE line > {after} ORDER BY line, waits_since, seq LIMIT 1"
+        )
+    };
+    format!(
+        "WITH RECURSIVE head AS (({}) UNION ALL SELECT n.line, n.waits_since, n.operation FROM head h, LATERAL ({}) n) \
+         SELECT line, waits_since, operation FROM head LIMIT $2::bigint",
+        next("$1::bigint"),
+        next("h.line")
+    )
 }
 
 /// The notes of kind `$1` after the one that was due at `$2` and has the number `$3`, up to the one of `$4` and `$5`: a page, and
