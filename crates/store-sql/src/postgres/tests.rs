@@ -116,6 +116,9 @@ impl Place {
             ("noted", &all.noted, SETUP_READ),
             ("attended", &all.attended, SETUP_READ),
             ("kept", &all.kept, SETUP_READ),
+            ("lines", &all.lines, SETUP_READ),
+            ("of_lines", &all.of_lines, SETUP_READ),
+            ("backlog", &all.backlog, SETUP_READ),
         ]
     }
 }
@@ -202,6 +205,9 @@ fn is_by_index(what: &str, plan: &str) {
         "drop_jobs" => ["using job_over on job", "using job_pkey on job"],
         "read_by_seq" => ["using record_seq on record", "Index Cond: (seq = ANY ("],
         "kept" => ["using record_kept on record", "Index Cond: (kept_until <= "],
+        "lines" => ["using record_waiting on record", "Index Cond: (line > "],
+        "of_lines" => ["using record_waiting on record", "Index Cond: ((line = "],
+        "backlog" => ["using record_waiting on record", "Index Cond: ((line >= "],
         "page" => ["using note_due on note", "Index Cond: ((kind = "],
         "tidy" | "noted" => ["using note_due on note", "using record_seq on record"],
         _ => ["using record_attention on record", "Index Cond: (attention_at <= "],
@@ -339,6 +345,9 @@ fn every_parameter_is_cast_where_it_first_occurs_and_nowhere_to_another_type() {
         &all.noted,
         &all.attended,
         &all.kept,
+        &all.lines,
+        &all.of_lines,
+        &all.backlog,
         &all.clock,
         &all.counts,
         &all.insert_told,

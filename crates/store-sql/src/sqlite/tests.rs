@@ -167,7 +167,7 @@ fn a_file_of_an_older_schema_keeps_its_rows_and_gets_a_trail() {
     older
         .execute_batch(
             "DROP TABLE entry; DROP TABLE apart; DROP INDEX record_by_reference; DROP TABLE job; \
-             ALTER TABLE record DROP COLUMN forward_key; PRAGMA user_version = 1",
+             DROP INDEX record_waiting; ALTER TABLE record DROP COLUMN forward_key; PRAGMA user_version = 1",
         )
         .unwrap();
     drop(older);
