@@ -67,7 +67,7 @@ pub(super) async fn due_within(
     let lapsed = |resumable| Wanted { state: leases.kind, resumable: Some(resumable), now, limit };
     let mut found = Vec::new();
     match what {
-        Due::Pending => found = attended(session, statements, "pending", now, limit_rows).await?,
+        Due::Pending => found = pending(session, statements, now, limit_rows).await?,
         Due::Doubted => found = attended(session, statements, "doubted", now, limit_rows).await?,
         Due::Lapsed => noted(&leases, &lapsed(false), time, &mut found).await?,
         Due::Resumable => noted(&leases, &lapsed(true), time, &mut found).await?,
@@ -82,6 +82,19 @@ pub(super) async fn due_within(
     }
     keep_first(&mut found, limit);
     read(session, statements, what, found).await
+}
+
+/// Looks at all that waits: workers ask for it line by line.
+async fn pending(
+    session: &Session,
+    statements: &Statements,
+    now: i64,
+    limit: i64,
+) -> Result<Vec<Found>, Failure> {
+    let rows = session.query(&statements.pending, &[&now, &limit]).await?;
+    let found =
+        rows.iter().map(|row| Ok(Found { seq: row.try_get(0)?, moment: row.try_get(1)?, answer_bytes: 0 }));
+    found.collect()
 }
 
 /// Off the usual path.

@@ -15,7 +15,7 @@ pub(super) mod trail;
 pub(super) mod types;
 
 /// How many there are.
-pub(super) const QUERIES: usize = 37;
+pub(super) const QUERIES: usize = 38;
 
 /// A statement, the types of its parameters (as it casts them), and its place among a session's prepared ones.
 #[derive(Debug)]
@@ -50,6 +50,8 @@ pub(super) struct Statements {
     pub(super) lines: Query,
     pub(super) of_lines: Query,
     pub(super) backlog: Query,
+    /// All that waits, the longest due first: for whoever can afford to look at all of it.
+    pub(super) pending: Query,
     pub(super) clock: Query,
     pub(super) counts: Query,
     /// The audit trail, and what is kept apart.
@@ -249,8 +251,7 @@ impl Statements {
                 9,
                 format!(
                     "SELECT seq, due_at, expires_at, state FROM {record} r WHERE attention_at <= $2::bigint \
-                     AND CASE $1::text WHEN 'pending' THEN state = 0 AND due_at <= $2 \
-                     WHEN 'doubted' THEN state = 4 AND due_at <= $2 \
+                     AND CASE $1::text WHEN 'doubted' THEN state = 4 AND due_at <= $2 \
                      ELSE state IN (0, 3, 5) AND expires_at <= $2 END \
                      ORDER BY CASE $1::text WHEN 'expired' THEN expires_at ELSE due_at END, seq LIMIT $3::bigint"
                 ),
@@ -277,6 +278,15 @@ impl Statements {
                 format!(
                     "SELECT count(*), min(waits_since) FROM (SELECT waits_since FROM {record} \
                      WHERE line BETWEEN {} AND {} LIMIT $1::bigint) r",
+                    i64::MIN + 1,
+                    i64::MAX
+                ),
+            ),
+            pending: query(
+                37,
+                format!(
+                    "SELECT seq, waits_since FROM {record} WHERE line BETWEEN {} AND {} AND waits_since <= $1::bigint \
+                     ORDER BY waits_since, seq LIMIT $2::bigint",
                     i64::MIN + 1,
                     i64::MAX
                 ),

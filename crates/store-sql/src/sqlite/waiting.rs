@@ -15,9 +15,14 @@ use super::statements::SELECT;
 /// Where a line is: its operation and its scope.
 type Place = (String, String);
 
-/// The head of the next line. The index is named because a planner without statistics takes the one by state for as good.
+/// The head of the next line of an operation. The index is named because a planner without statistics takes the one by state for as good.
+/// And both columns are not compared at once: SQLite would go to the first row of the operation, and from there over all that waits.
 pub(super) const NEXT_LINE: &str = "SELECT operation, scope, due_at FROM record INDEXED BY record_waiting WHERE state = 0 \
-     AND (operation, scope) > (?1, ?2) ORDER BY operation, scope, due_at LIMIT 1";
+     AND operation = ?1 AND scope > ?2 ORDER BY scope, due_at LIMIT 1";
+
+/// The head of the first line of the next operation.
+pub(super) const NEXT_OPERATION: &str = "SELECT operation, scope, due_at FROM record INDEXED BY record_waiting WHERE state = 0 \
+     AND operation > ?1 ORDER BY operation, scope, due_at LIMIT 1";
 
 /// The first rows of a line.
 pub(super) const OF_LINE: &str = "SELECT seq FROM record INDEXED BY record_waiting WHERE state = 0 AND operation = ?1 AND scope = ?2 \
@@ -66,13 +71,17 @@ fn place(cursor: &Cursor) -> Place {
 }
 
 fn lines(connection: &Connection, mut after: Place, count: usize) -> Result<Vec<Line<Place>>, Failure> {
-    let mut statement = connection.prepare_cached(NEXT_LINE)?;
+    let mut of_operation = connection.prepare_cached(NEXT_LINE)?;
+    let mut of_next = connection.prepare_cached(NEXT_OPERATION)?;
+    let head = |row: &rusqlite::Row<'_>| Ok(((row.get(0)?, row.get(1)?), row.get(2)?));
     let mut lines = Vec::new();
     while lines.len() < count {
-        let head = statement.query_row(params![after.0, after.1], |row| {
-            Ok(((row.get::<_, String>(0)?, row.get::<_, String>(1)?), row.get::<_, i64>(2)?))
-        });
-        let Some((place, first)) = head.optional()? else { break };
+        let next = of_operation.query_row(params![after.0, after.1], head).optional()?;
+        let next = match next {
+            None => of_next.query_row([&after.0], head).optional()?,
+            next => next,
+        };
+        let Some((place, first)): Option<(Place, i64)> = next else { break };
         after.clone_from(&place);
         lines.push(Line { operation: place.0.clone(), place, first: Timestamp::from_micros(first) });
     }
