@@ -20,6 +20,7 @@ use crate::samples::{
 mod ask;
 mod jobs;
 mod trail;
+mod waiting;
 
 pub use ask::{
     browsing_filters, browsing_pages_show_each_row_once, counts_are_true, due_finds_what_is_due,
@@ -37,6 +38,8 @@ pub use trail::{
     a_story_is_told_in_order, a_story_outlives_its_record, an_entry_comes_with_its_write,
     old_entries_are_dropped, only_the_winner_tells, what_is_kept_apart_comes_back,
 };
+
+pub use waiting::{lines_take_turns, no_line_is_passed_over, only_what_waits_is_called, the_backlog_is_true};
 
 /// Random histories with injected faults; hundreds of them.
 pub async fn random_histories_equal_the_model<H: Harness>(_: H) {

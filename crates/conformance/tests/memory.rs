@@ -14,8 +14,8 @@ use oncegate_store::memory::MemoryStore;
 use oncegate_store::shared_cache::Realm;
 use oncegate_store::signals::Signals;
 use oncegate_store::{
-    Apart, Capability, Change, Counts, Cursor, Due, Effect, Filter, Kind, Moments, Outcome, Page, Result,
-    Scan, Store, StoreError, Write,
+    Apart, Backlog, Capability, Change, Counts, Cursor, Due, Effect, Filter, Kind, Moments, Outcome, Page,
+    Result, Scan, Store, StoreError, Turn, Waiting, Write,
 };
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -68,6 +68,8 @@ enum Flaw {
     ScansTheYoungest,
     /// Scans begin with the first, whatever they are told.
     ScansFromTheFirst,
+    /// Who has most waits least.
+    TakesNoTurns,
     /// Later pages forget the filter.
     PagesForgetTheFilter,
     /// The clock stands still.
@@ -162,6 +164,23 @@ impl Store for Broken {
         Ok(scan)
     }
 
+    async fn waiting(&self, turn: &Turn, now: Timestamp) -> Result<Waiting> {
+        let waiting = self.inner.waiting(turn, now).await?;
+        match self.flaw {
+            // Whoever has waited longest goes first, whoever it is.
+            Flaw::TakesNoTurns => {
+                let mut scan = self.inner.due(Due::Pending, now, turn.limit).await?;
+                scan.records.retain(|row| turn.operations.contains(&row.operation));
+                Ok(Waiting { scan, ..waiting })
+            }
+            _ => Ok(waiting),
+        }
+    }
+
+    async fn backlog(&self) -> Result<Backlog> {
+        self.inner.backlog().await
+    }
+
     async fn browse(&self, filter: &Filter, after: Option<&Cursor>, limit: usize) -> Result<Page> {
         match (self.flaw, after) {
             (Flaw::PagesForgetTheFilter, Some(_)) => {
@@ -247,6 +266,7 @@ broken_harness!(Caching, Flaw::CachesReads);
 broken_harness!(Youngest, Flaw::ScansTheYoungest);
 broken_harness!(FromTheFirst, Flaw::ScansFromTheFirst);
 broken_harness!(Unfiltered, Flaw::PagesForgetTheFilter);
+broken_harness!(Turnless, Flaw::TakesNoTurns);
 broken_harness!(Frozen, Flaw::FrozenClock);
 broken_harness!(Talkative, Flaw::TellsOfRefusals);
 broken_harness!(Silent, Flaw::LosesEntries);
@@ -282,6 +302,8 @@ fn each_flaw_is_found_out_by_its_case() {
     fails("reads_follow_writes", || run::<Caching, _>(cases::reads_follow_writes));
     fails("due_finds_what_is_due", || run::<Youngest, _>(cases::due_finds_what_is_due));
     fails("due_goes_on_from_a_moment", || run::<FromTheFirst, _>(cases::due_goes_on_from_a_moment));
+    fails("lines_take_turns", || run::<Turnless, _>(cases::lines_take_turns));
+    fails("no_line_is_passed_over", || run::<Turnless, _>(cases::no_line_is_passed_over));
     fails("browsing_filters", || run::<Unfiltered, _>(cases::browsing_filters));
     fails("the_clock_never_runs_backwards", || run::<Frozen, _>(cases::the_clock_never_runs_backwards));
     fails("an_entry_comes_with_its_write", || run::<Talkative, _>(cases::an_entry_comes_with_its_write));

@@ -86,11 +86,13 @@ pub enum Act {
     Forgotten,
     /// Accepted work that nobody ran in its time: answered with 408.
     GivenUp,
+    /// Its owner took accepted work back before anybody ran it.
+    Cancelled,
 }
 
 impl Act {
     /// All of them; a stored act is the place in this list, which only grows at its end.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Began,
         Self::RanAgain,
         Self::Lapsed,
@@ -105,6 +107,7 @@ impl Act {
         Self::Woken,
         Self::Forgotten,
         Self::GivenUp,
+        Self::Cancelled,
     ];
 
     /// The place in [`Act::ALL`], as it is stored.
@@ -132,6 +135,7 @@ impl Act {
             Self::Woken => "woken",
             Self::Forgotten => "forgotten",
             Self::GivenUp => "given_up",
+            Self::Cancelled => "cancelled",
         }
     }
 }
@@ -201,6 +205,7 @@ fn act(before: Option<&Record>, event: &Event, step: &Step, who: &Who) -> Option
             Finding::NotKnown(_) => Act::NotKnown,
         }),
         Event::Forget { .. } => Some(Act::Forgotten),
+        Event::Cancel => Some(Act::Cancelled),
         // Past retention is where every record ends.
         Event::Reap { .. } => {
             before.is_some_and(|row| row.state.kind() == StateKind::Pending).then_some(Act::GivenUp)

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use crate::fingerprint::Comparison;
 use crate::identity::{Token, Version};
+use crate::problem;
 use crate::record::{
     AfterRetention, CrashPolicy, Doubt, Execution, Holder, Reason, Record, RecoveryPoint, State,
 };
@@ -54,9 +55,15 @@ pub fn decide(record: Option<&Record>, event: &Event, now: Now) -> Step {
             | Event::Entrust { .. },
             None,
         ) => Step::keep(Decision::Fenced(None)),
-        (Event::Take(_) | Event::Sweep | Event::Ask(_) | Event::Forget { .. } | Event::Reap { .. }, None) => {
-            Step::keep(Decision::Nothing)
-        }
+        (
+            Event::Take(_)
+            | Event::Sweep
+            | Event::Ask(_)
+            | Event::Forget { .. }
+            | Event::Cancel
+            | Event::Reap { .. },
+            None,
+        ) => Step::keep(Decision::Nothing),
 
         (Event::Take(take), Some(record)) => self::take(record, take, now),
         (Event::Advance { holder, point }, Some(record)) => advance(record, holder, point, now),
@@ -74,6 +81,7 @@ pub fn decide(record: Option<&Record>, event: &Event, now: Now) -> Step {
         (Event::Forget { version, reason, cache_age_max }, Some(record)) => {
             forget(record, *version, reason, *cache_age_max, now)
         }
+        (Event::Cancel, Some(record)) => cancel(record, now),
         (Event::Reap { grace }, Some(record)) => reap(record, *grace, now),
     }
 }
@@ -494,6 +502,23 @@ fn forget(record: &Record, version: Version, reason: &Reason, cache_age_max: Dur
         State::Pending { .. } | State::InProgress | State::Unknown(_) => {
             Step::keep(Decision::Refused(Refusal::NotSettled))
         }
+    }
+}
+
+/// What still waits ends with an answer that says so, under the condition that nothing was executed: a take that comes first wins, and what
+/// was queued again after a lapsed lease may have acted.
+fn cancel(record: &Record, now: Now) -> Step {
+    match &record.state {
+        State::Pending { .. } if !rows::may_have_acted(record) => {
+            Step::put(completed(record, Arc::new(problem::cancelled()), now), Decision::Done)
+        }
+        State::Completed(kept) if **kept == problem::cancelled() => Step::keep(Decision::Done),
+        State::Expired => Step::keep(Decision::Nothing),
+        State::Pending { .. }
+        | State::InProgress
+        | State::Completed(_)
+        | State::FailedRetryable
+        | State::Unknown(_) => Step::keep(Decision::Refused(Refusal::Begun)),
     }
 }
 

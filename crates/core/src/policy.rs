@@ -19,6 +19,8 @@ pub struct Policy {
     pub methods: Vec<&'static str>,
     /// Run while the client waits, or accept and run later.
     pub execution: Execution,
+    /// Whether a client may choose the latter, with `Prefer: respond-async`.
+    pub respond_async: bool,
     /// How the key is read.
     pub key: KeyPolicy,
     /// Whose key it is.
@@ -67,8 +69,8 @@ pub struct Policy {
     pub answer_bytes_max: u64,
     /// Whether `Set-Cookie` is kept with an answer, and so replayed.
     pub keeps_cookies: bool,
-    /// Which headers of a request are kept, in lower case, where the request is: so that somebody other than its client can go on with
-    /// it (`resume`). Never credentials: whoever goes on acts for the service.
+    /// Which headers of a request are kept, in lower case, where the request is: so that somebody other than its client can run it, or go
+    /// on with it. Credentials only where they are named, and never under `resume`: whoever goes on acts for the service.
     pub request_headers: Vec<Box<str>>,
     /// `Retry-After` while in progress.
     pub retry_in_progress: Duration,
@@ -79,6 +81,12 @@ pub struct Policy {
 }
 
 impl Policy {
+    /// Whether a request may be accepted and run later: always, or where its client asks for it.
+    #[must_use]
+    pub const fn may_defer(&self) -> bool {
+        matches!(self.execution, Execution::Deferred) || self.respond_async
+    }
+
     /// Whether requests with this method are protected.
     #[must_use]
     pub fn protects(&self, method: &str) -> bool {

@@ -51,6 +51,10 @@ pub enum Code {
     Overloaded,
     /// Accepted work that nobody could run in time.
     NotStarted,
+    /// Accepted work that its owner took back.
+    Cancelled,
+    /// Too late to take it back.
+    NotCancellable,
     /// Not to be forwarded: a hop behind could read it differently.
     RequestMalformed,
     /// No operation of this caller.
@@ -61,7 +65,7 @@ pub enum Code {
 
 impl Code {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 21] = [
         Self::ScopeMissing,
         Self::KeyMissing,
         Self::KeyInvalid,
@@ -78,6 +82,8 @@ impl Code {
         Self::StoreUnavailable,
         Self::Overloaded,
         Self::NotStarted,
+        Self::Cancelled,
+        Self::NotCancellable,
         Self::RequestMalformed,
         Self::OperationNotFound,
         Self::UpstreamFailed,
@@ -125,6 +131,8 @@ impl Code {
             }
             Self::Overloaded => ("overloaded", 503, "Too busy"),
             Self::NotStarted => ("not_started", 408, "Accepted, but not started in time"),
+            Self::Cancelled => ("cancelled", 410, "Cancelled before it began"),
+            Self::NotCancellable => ("not_cancellable", 409, "Too late to be cancelled"),
             Self::RequestMalformed => ("request_malformed", 400, "The request could be read in two ways"),
             Self::OperationNotFound => ("operation_not_found", 404, "No such operation of yours"),
             Self::UpstreamFailed => ("upstream_failed", 502, "The service behind gave no proper answer"),
@@ -236,7 +244,7 @@ impl Problem {
     /// The value of `Retry-After`: whole seconds, rounded up, at least one.
     #[must_use]
     pub fn retry_after_s(&self) -> Option<u64> {
-        self.retry_after.map(|span| (span.as_secs() + u64::from(span.subsec_nanos() > 0)).max(1))
+        self.retry_after.map(whole_seconds)
     }
 
     /// The document's bytes.
@@ -258,12 +266,29 @@ impl Problem {
     }
 }
 
+/// A span as `Retry-After` has it: whole seconds, rounded up, at least one.
+#[must_use]
+pub fn whole_seconds(span: Duration) -> u64 {
+    (span.as_secs() + u64::from(span.subsec_nanos() > 0)).max(1)
+}
+
 /// The stored answer of accepted work that nobody could run in time.
 #[must_use]
 pub fn not_started() -> Answer {
     let detail = "The request was accepted, but could not be started before its time limit. Nothing was executed. \
                   Send it again with a new key if it is still wanted.";
-    let problem = Problem::new(Code::NotStarted, detail);
+    stored(&Problem::new(Code::NotStarted, detail))
+}
+
+/// The stored answer of accepted work that its owner took back.
+#[must_use]
+pub fn cancelled() -> Answer {
+    let detail = "The request was accepted, and cancelled by its owner before it began. Nothing was executed, and nothing \
+                  will be under this key. Send it again with a new key if it is wanted after all.";
+    stored(&Problem::new(Code::Cancelled, detail))
+}
+
+fn stored(problem: &Problem) -> Answer {
     Answer::Kept(Response {
         status: problem.status(),
         headers: vec![("content-type".to_owned(), CONTENT_TYPE.as_bytes().to_vec())],

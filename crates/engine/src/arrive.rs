@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use oncegate_core::decide::{Arrival, Decision, Event, Lease, Next, Notice, Step, decide};
 use oncegate_core::identity::{RecordId, Version};
-use oncegate_core::record::{GoneStatus, Record, State};
+use oncegate_core::record::{GoneStatus, Record, State, StateKind};
 use oncegate_core::response::Answer;
 use oncegate_core::time::Timestamp;
 use oncegate_store::shared_cache::Kept;
@@ -43,7 +43,14 @@ pub enum Arrived<S: Store> {
         expires_at: Option<Timestamp>,
     },
     /// Somebody will run it.
-    Accepted(RecordId),
+    Accepted {
+        /// Its public name.
+        id: RecordId,
+        /// By this very request, and not by an earlier one.
+        is_new: bool,
+        /// It waits, or it is being run.
+        state: StateKind,
+    },
     /// Another caller holds the lease until then.
     Busy {
         /// The lease's end, as it stands.
@@ -73,7 +80,10 @@ impl<S: Store> fmt::Debug for Arrived<S> {
             Self::Replay { answer, expires_at } => {
                 f.debug_struct("Replay").field("answer", answer).field("expires_at", expires_at).finish()
             }
-            Self::Accepted(id) => f.debug_tuple("Accepted").field(id).finish(),
+            Self::Accepted { id, is_new, state } => {
+                let mut shown = f.debug_struct("Accepted");
+                shown.field("id", id).field("is_new", is_new).field("state", state).finish()
+            }
             Self::Busy { until } => f.debug_struct("Busy").field("until", until).finish(),
             Self::Unsettled { since, parked } => {
                 f.debug_struct("Unsettled").field("since", since).field("parked", parked).finish()
@@ -353,7 +363,16 @@ impl<'a, S: Store> Reserve<'a, S> {
         if is_first && step.notices.contains(&Notice::Misuse) {
             meters.key_misuse.increment(1);
         }
-        let is_duplicate = !matches!(step.decision, Decision::Execute(_) | Decision::Accepted);
+        let is_new_life = match (&step.next, row) {
+            (Next::Put(next), Some(row)) => next.life != row.life,
+            (Next::Put(_), None) => true,
+            (Next::Keep | Next::Remove { .. }, _) => false,
+        };
+        let is_duplicate = match step.decision {
+            Decision::Execute(_) => false,
+            Decision::Accepted => !is_new_life,
+            _ => true,
+        };
         if is_first
             && is_duplicate
             && let Event::Arrive(arrival) = self.event
@@ -380,8 +399,19 @@ impl<'a, S: Store> Reserve<'a, S> {
                 Arrived::Replay { answer, expires_at }
             }
             Decision::Accepted => {
-                meters.created.increment(1);
-                Arrived::Accepted(self.id)
+                if is_new_life {
+                    meters.created.increment(1);
+                } else if is_first {
+                    meters.in_progress.increment(1);
+                }
+                if is_new_life && row.is_some() {
+                    meters.after_expiry.increment(1);
+                }
+                if next.is_some() {
+                    self.engine.0.accepted.notify_one();
+                }
+                let state = next.as_ref().or(row).map_or(StateKind::Pending, |record| record.state.kind());
+                Arrived::Accepted { id: self.id, is_new: is_new_life, state }
             }
             Decision::Busy { until } => {
                 if is_first {

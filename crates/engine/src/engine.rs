@@ -54,6 +54,8 @@ pub(crate) struct Inner<S> {
     pub(crate) who: Who,
     /// Wakes the reconciler: there is somebody to be asked.
     pub(crate) doubts: Notify,
+    /// Wakes the completer: something was accepted on this node.
+    pub(crate) accepted: Notify,
     /// Wakes the outbox: so often something was promised on this node.
     pub(crate) promises: watch::Sender<u64>,
     /// Where the next look through what is kept apart goes on, if the last one did not get to its end.
@@ -93,6 +95,7 @@ impl<S: Store> Engine<S> {
                 ..Who::default()
             },
             doubts: Notify::new(),
+            accepted: Notify::new(),
             promises: watch::Sender::new(0),
             apart_from: Mutex::default(),
             options,

@@ -21,7 +21,12 @@ use crate::engine::Engine;
 use crate::phases::Track;
 use crate::route::Route;
 use crate::settle::Settlement;
+use crate::workers::fraction;
 use crate::writer::InFlight;
+
+/// Deferred work waits so long after its first release, and doubles it with every attempt.
+const RELEASE_BACKOFF: Duration = Duration::from_secs(1);
+const RELEASE_BACKOFF_MAX: Duration = Duration::from_mins(5);
 
 /// The right to execute, until it is settled.
 pub struct Held<S: Store> {
@@ -130,6 +135,19 @@ impl<S: Store> Held<S> {
         }
     }
 
+    /// The same settlement, after which deferred work is not run again at once. Of an inline one it means nothing.
+    pub(crate) fn backing_off(&self, settlement: Settlement) -> Settlement {
+        match settlement {
+            Settlement::Release { reason, backoff } => {
+                let doubled =
+                    RELEASE_BACKOFF.saturating_mul(1 << self.lease.attempt.saturating_sub(1).min(20));
+                let least = doubled.min(RELEASE_BACKOFF_MAX).mul_f64(0.5 + 0.5 * fraction());
+                Settlement::Release { reason, backoff: backoff.max(least) }
+            }
+            other => other,
+        }
+    }
+
     pub(crate) fn took(&self) -> Option<Duration> {
         self.begun.map(|begun| begun.elapsed())
     }
@@ -191,7 +209,9 @@ impl<S: Store> Drop for Held<S> {
             // Whoever waited for the settling has gone; what was said stands.
             Ending::Said(event) => event,
             Ending::Open => match self.begun {
-                None => Settlement::released("not_begun", "dropped before anything was sent"),
+                None => {
+                    self.backing_off(Settlement::released("not_begun", "dropped before anything was sent"))
+                }
                 Some(_) => Settlement::doubted("abandoned", "dropped while it was running"),
             }
             .into_event(self.lease.holder)

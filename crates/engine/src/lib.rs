@@ -23,6 +23,7 @@ mod arrive;
 mod atomic;
 mod breaker;
 mod cache;
+mod cancel;
 mod clean_up;
 mod clock;
 mod drive;
@@ -44,6 +45,7 @@ mod writer;
 
 pub use arrive::{Arrived, Unavailable};
 pub use atomic::{ArrivedIn, EndedIn, InTransaction};
+pub use cancel::Cancelled;
 pub use clock::NodeClock;
 pub use engine::{Engine, StartError, Stats};
 pub use held::{Held, LeaseEnded, SendPermit};
@@ -56,5 +58,5 @@ pub use probe::{Asking, Found, NoProbe, Patience, Probe};
 pub use route::Route;
 pub use settle::{Settled, Settlement, StillSettling};
 pub use workers::{
-    About, Finisher, Finishing, Heard, Left, Life, Message, Pass, Says, Worker, WorkerOptions, Workers,
+    About, Finisher, Finishing, Heard, Left, Life, Message, Pass, Runs, Says, Worker, WorkerOptions, Workers,
 };

@@ -59,6 +59,10 @@ pub mod names {
     pub const UNKNOWN_OPEN: &str = "oncegate.unknown.open";
     /// Seconds for which the oldest of them has been unknown.
     pub const UNKNOWN_OLDEST: &str = "oncegate.unknown.oldest.seconds";
+    /// Accepted requests that wait to be run, at least.
+    pub const PENDING_WAITING: &str = "oncegate.pending.waiting";
+    /// Seconds for which the first of them has been due.
+    pub const PENDING_OLDEST: &str = "oncegate.pending.oldest.seconds";
     /// Outcomes that wait for an operator, at least.
     pub const DEAD_LETTERS: &str = "oncegate.dead_letters";
     /// Seconds by which the oldest row past retention has outlived it.

@@ -180,7 +180,7 @@ impl<S: Store> Runner<S> {
                 running.await.map_err(|error| OnceError::Unknown(error.to_string().into()))?
             }
             Arrived::Replay { answer, .. } => value_of(&answer).map(|value| Once { value, replayed: true }),
-            Arrived::Busy { .. } | Arrived::Accepted(_) => Err(OnceError::Busy),
+            Arrived::Busy { .. } | Arrived::Accepted { .. } => Err(OnceError::Busy),
             Arrived::Unsettled { .. } => Err(OnceError::Unknown("an earlier attempt".into())),
             Arrived::Mismatch => Err(OnceError::Mismatch),
             Arrived::Gone { .. } => Err(OnceError::Expired),

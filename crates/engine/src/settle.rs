@@ -86,6 +86,7 @@ impl<S: Store> Held<S> {
         if let Some(took) = self.took() {
             self.route.meters().execute_s.record(took);
         }
+        let settlement = self.backing_off(settlement);
         let parking = match &settlement {
             Settlement::Park(reason) => Some(reason.clone()),
             Settlement::Complete(_)
@@ -118,8 +119,10 @@ pub(crate) enum Awaited {
 impl Awaited {
     /// Where duplicates are refused, nobody is told: it would be one signal a request, for nothing.
     pub(crate) fn by(policy: &Policy) -> Self {
-        let is_awaited =
-            policy.in_progress == WhileInProgress::Wait || policy.after_doubt == AfterDoubt::WaitThenReject;
+        let is_awaited = policy.in_progress == WhileInProgress::Wait
+            || policy.after_doubt == AfterDoubt::WaitThenReject
+            // Whoever was answered 202 may ask to be told.
+            || policy.may_defer();
         if is_awaited { Self::Elsewhere } else { Self::Nobody }
     }
 }

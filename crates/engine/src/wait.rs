@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use oncegate_core::decide::Arrival;
 use oncegate_core::identity::RecordId;
 use oncegate_core::policy::{AfterDoubt, WhileInProgress};
-use oncegate_core::record::{Record, StateKind};
+use oncegate_core::record::{Record, State, StateKind};
 use oncegate_core::time::Timestamp;
 use oncegate_store::Store;
 use tokio::sync::Notify;
@@ -55,19 +55,44 @@ impl<S: Store> Engine<S> {
 
     /// Waits until somebody has settled the record, no longer than `limit`; gives the row if somebody has.
     pub async fn until_settled(&self, id: RecordId, limit: Duration) -> Option<Record> {
+        let is_settled = |row: &Record| row.state.kind() != StateKind::InProgress;
+        self.look_until(id, limit, is_settled).await.filter(is_settled)
+    }
+
+    /// Waits until the record is over, no longer than `limit`, and gives the row as it was last seen. What only a person can say
+    /// is not waited for.
+    pub async fn until_over(&self, id: RecordId, limit: Duration) -> Option<Record> {
+        self.look_until(id, limit, |row| match &row.state {
+            State::Pending { .. } | State::InProgress => false,
+            State::Unknown(doubt) => doubt.parked,
+            State::Completed(_) | State::FailedRetryable | State::Expired => true,
+        })
+        .await
+    }
+
+    /// Looks whenever something may have become of the record, until that is enough; gives the row as it was last seen.
+    async fn look_until(
+        &self,
+        id: RecordId,
+        limit: Duration,
+        is_enough: impl Fn(&Record) -> bool,
+    ) -> Option<Record> {
         let started = Instant::now();
+        let mut seen = None;
         loop {
             let waiter = self.0.waiters.register(id);
             let mut woken = std::pin::pin!(waiter.notify.notified());
             woken.as_mut().enable();
-            if let Ok(Some(row)) = self.read(id).await
-                && row.state.kind() != StateKind::InProgress
-            {
-                return Some(row);
+            // A store that cannot say is asked again, while there is time.
+            if let Ok(row) = self.read(id).await {
+                seen = row;
+                if seen.as_ref().is_some_and(&is_enough) {
+                    return seen;
+                }
             }
             let left = limit.saturating_sub(started.elapsed());
             if left.is_zero() {
-                return None;
+                return seen;
             }
             let _ = tokio::time::timeout(left.min(self.0.options.wait_poll), woken).await;
         }

@@ -1,7 +1,7 @@
 //! What goes on without any request: leases that lapse, rows past retention, outcomes that nobody knows.
 //!
-//! One loop for all of them: a pass that is bounded, a pause with jitter, or none while there is more to do; the reconciler is
-//! woken early where somebody knows that there is work; an error or a panic is counted, logged and followed by the next pass.
+//! One loop for all of them: a pass that is bounded, a pause with jitter, or none while there is more to do; reconciler and
+//! completer are woken early where somebody knows that there is work; an error or a panic is counted, logged and followed by the next pass.
 //!
 //! **Several nodes** run the same workers over one store. What a row becomes is one conditional write, so two passes that meet
 //! do nothing twice. What goes outside (a probe) is claimed before, by a write with an end: a node that dies delays it until then.
@@ -29,7 +29,7 @@ use crate::meters::{self, names};
 use crate::probe::Probe;
 
 pub use apart::{About, Heard, Life, Message, Says};
-pub use completer::{Finisher, Finishing, Left};
+pub use completer::{Finisher, Finishing, Left, Runs};
 
 use completer::Completer;
 
@@ -142,6 +142,15 @@ impl Workers {
     pub async fn until_passes(&mut self, worker: Worker, count: u64) {
         // An error means that the workers have ended, and no more passes will come.
         let _ = self.passes.wait_for(|passes| passes[worker as usize] >= count).await;
+    }
+
+    /// Ends them, and returns when they have: what was under way is being cleaned up then, and counts as that ([`Engine::drain`]).
+    pub async fn stop(mut self) {
+        for task in std::mem::take(&mut self.tasks) {
+            task.abort();
+            // It was aborted, or has panicked, which was logged.
+            let _ = task.await;
+        }
     }
 
     /// How many passes this worker has ended.
@@ -283,6 +292,10 @@ impl<S: Store> Work<S> {
             // A permit that was left while a pass was under way ends the pause at once.
             Worker::Reconciler => {
                 let _ = tokio::time::timeout(jittered(pause), self.engine.0.doubts.notified()).await;
+            }
+            // After a failure the store is spared.
+            Worker::Completer if failures == 0 => {
+                let _ = tokio::time::timeout(jittered(pause), self.engine.0.accepted.notified()).await;
             }
             _ => tokio::time::sleep(jittered(pause)).await,
         }

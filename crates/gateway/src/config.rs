@@ -188,6 +188,11 @@ impl Config {
         check::check(&file, given, &check::Source { path, text, environment: &given.environment })
     }
 
+    /// All of them: the routes, and what holds where none matches.
+    pub(crate) fn rules(&self) -> impl Iterator<Item = &Rule> {
+        self.routes.iter().chain([&self.otherwise])
+    }
+
     /// The routes, for the layer.
     pub fn layer_routes(&self) -> Result<Routes, oncegate_tower::RouteError> {
         let mut routes = Routes::none().otherwise(self.otherwise.named())?;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use oncegate_core::fingerprint::{Fields, Mode, Pointer};
 use oncegate_core::policy::{EmptyKey, KeyForm, KeySyntax, Mismatch, Policy, ScopeWidth};
 use oncegate_core::problem::TYPE_BASE;
-use oncegate_core::record::{AfterRetention, CrashPolicy, RetentionFrom};
+use oncegate_core::record::{AfterRetention, CrashPolicy, Execution, RetentionFrom};
 
 use crate::config::{Config, From, Rule, ScopeRule, Size};
 
@@ -68,6 +68,7 @@ fn route(page: &mut String, rule: &Rule, scope: &ScopeRule) {
     if let Some(line) = example::line(policy) {
         let _ = write!(page, "\n```http\n{line}\n```\n");
     }
+    deferred(page, policy);
     answers(page, policy);
     retention(page, policy);
     own_answers(page, &refusals(policy, scope));
@@ -176,6 +177,27 @@ pub(crate) fn sameness(policy: &Policy) -> String {
     format!("**The same request** has the same key and the same {words}{misuse}")
 }
 
+/// What is said of requests that are run later.
+fn deferred(page: &mut String, policy: &Policy) {
+    if !policy.may_defer() {
+        return;
+    }
+    let when = match policy.execution {
+        Execution::Deferred => "A request is accepted at once",
+        Execution::Inline => "With `Prefer: respond-async` a request is accepted at once",
+    };
+    let wait = span(policy.wait_limit);
+    let _ = write!(
+        page,
+        "\n**Answered later**: {when}, with 202, and run by itself. `Location` is where its answer will be: `GET` gives 202 and the state \
+         until it is over, and then the answer; so does the same request with the same key. `Retry-After` says when to ask. \
+         `Prefer: wait=10` holds either of them for up to so many seconds, here at most {wait}, and gives the answer if it is there by then. \
+         `DELETE` of that location takes a request back that has not begun (204, else 409 `not_cancellable`). What does not succeed and had no \
+         effect is tried again by itself, for up to {}; then its answer is 408 `not_started`.\n",
+        span(policy.retention)
+    );
+}
+
 fn answers(page: &mut String, policy: &Policy) {
     let endings = Endings::of(policy);
     page.push_str("\n**What becomes of the API's answer**\n\n| status | then |\n| --- | --- |\n");
@@ -183,17 +205,18 @@ fn answers(page: &mut String, policy: &Policy) {
         "The operation is over. The answer is kept, and every retry gets it again, with {}.",
         code(&format!("{}: true", header_case(policy.replayed_header)))
     );
-    let rows = [
-        (&endings.kept, replayed.as_str()),
-        (
-            &endings.released,
+    let (released, unknown) = match policy.execution {
+        Execution::Inline => (
             "Nothing was done, and nothing is kept: the same request with the same key is executed again.",
-        ),
-        (
-            &endings.unknown,
             "It may have had its effect. The answer is passed on to the first caller and not kept; retries get `outcome_unknown` until it is found out.",
         ),
-    ];
+        Execution::Deferred => (
+            "Nothing was done, and nothing is kept: it is executed again by itself, after a pause.",
+            "It may have had its effect. The answer is passed on to nobody; the state is `unknown` until it is found out.",
+        ),
+    };
+    let rows =
+        [(&endings.kept, replayed.as_str()), (&endings.released, released), (&endings.unknown, unknown)];
     for (statuses, then) in rows {
         if let Some(statuses) = statuses {
             let _ = writeln!(page, "| {statuses} | {then} |");

@@ -18,6 +18,7 @@ use tokio::task::JoinHandle;
 use crate::admin::{self, Admin};
 use crate::ask::Asker;
 use crate::config::{Config, ConfigError};
+use crate::deferred::Runner;
 use crate::effects;
 use crate::listener::{self, Listener};
 use crate::proxy::{Limiter, Proxy};
@@ -40,6 +41,7 @@ pub struct Gateway {
     abandon: watch::Sender<bool>,
     asker: Arc<Asker>,
     workers: Workers,
+    completer: Workers,
     outbox: Option<Outbox>,
     accepting: JoinHandle<GracefulShutdown>,
     administering: JoinHandle<()>,
@@ -74,6 +76,8 @@ impl Gateway {
         let accepting = tokio::spawn(listener.accept(stopping));
         let probe: Arc<dyn Probe> = Arc::clone(&asker) as Arc<dyn Probe>;
         let workers = engine.start_workers(&config.workers.options, &probe);
+        let runner = Arc::new(Runner(Arc::clone(&public)));
+        let completer = engine.start_completer(&config.workers.options, runner);
         let outbox = effects::start(&engine, &config.upstream, &config.effects);
         Ok(Self {
             config,
@@ -86,6 +90,7 @@ impl Gateway {
             abandon,
             asker,
             workers,
+            completer,
             outbox,
             accepting,
             administering,
@@ -159,6 +164,8 @@ impl Gateway {
         // Kept back, so that what does not end by itself is written down within the drain, if it is long enough.
         let last = (drain / 4).min(RECORDING);
         let _ = self.stop.send(true);
+        // What waits is for others, or for later; what runs is waited for.
+        self.completer.stop().await;
         let Ok(connections) = self.accepting.await else { return false };
         let mut closing = tokio::spawn(connections.shutdown());
         let ended = async {

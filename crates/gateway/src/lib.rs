@@ -4,6 +4,7 @@ mod admin;
 mod ask;
 mod config;
 mod contract;
+mod deferred;
 mod effects;
 mod gateway;
 pub mod job;

@@ -27,6 +27,7 @@ use crate::public::{ClientBody, Progress};
 
 pub(crate) use body::UpstreamBody;
 pub(crate) use connect::{Connector, Wire};
+pub(crate) use forward::client_host;
 pub(crate) use limiter::Limiter;
 
 use body::Patience;

@@ -16,7 +16,7 @@ use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use oncegate::AnyStore;
 use oncegate_core::problem::{Code, Problem};
-use oncegate_engine::Engine;
+use oncegate_engine::{Engine, Finisher};
 use oncegate_tower::{Failed, Idempotency, Idempotent, OriginalAddress, ResponseBody};
 use tokio::sync::OwnedSemaphorePermit;
 use tower_layer::Layer as _;
@@ -24,6 +24,7 @@ use tower_service::Service as _;
 
 use crate::ask::Asker;
 use crate::config::{Config, ScopeRule};
+use crate::deferred::{self, Later};
 use crate::proxy::{Limiter, Proxy, UpstreamBody};
 use crate::reconcile::Webhook;
 
@@ -68,7 +69,12 @@ pub(crate) struct Public {
 
 /// What may change while the gateway runs.
 struct Current {
+    layer: Idempotency<AnyStore>,
     layered: Idempotent<AnyStore, Proxy>,
+    /// Runs what was accepted.
+    finisher: Arc<dyn Finisher<AnyStore>>,
+    /// Whether anything may be accepted, to be run later.
+    may_defer: bool,
     scope: ScopeRule,
     webhooks: Vec<Webhook>,
 }
@@ -101,15 +107,24 @@ impl Public {
         Ok(())
     }
 
+    /// What runs accepted requests, by the routes as they are now.
+    pub(crate) fn finisher(&self) -> Arc<dyn Finisher<AnyStore>> {
+        Arc::clone(&self.current().finisher)
+    }
+
+    fn current(&self) -> Arc<Current> {
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
     pub(crate) async fn answer(&self, request: Request<Incoming>) -> Answer {
         let request = request.map(|incoming| ClientBody::new(incoming, self.body_timeout));
-        let current = Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner));
+        let current = self.current();
         if let Err(problem) = guard::check(&request, &current.scope, self.base_path_bytes) {
             return refuse(&problem, request).await;
         }
         let is_told = request.uri().path().starts_with(webhooks::WEBHOOKS);
         if is_own(request.uri().path()) && !is_told {
-            return operations::answer(&self.engine, &current.scope, request).await;
+            return operations::answer(self, &current, request).await;
         }
         let Some(_place) = self.limiter.admit() else {
             metrics::counter!("oncegate.gateway.shed.count").increment(1);
@@ -119,7 +134,11 @@ impl Public {
             let ear = Ear { engine: &self.engine, asker: &self.asker, keep_for: self.apart_for };
             return webhooks::answer(ear, &current.webhooks, request).await;
         }
-        let request = by_one_spelling(request);
+        let mut request = by_one_spelling(request);
+        if current.may_defer {
+            let kept = deferred::of_client(&request);
+            request.extensions_mut().insert(kept);
+        }
         let mut layered = current.layered.clone();
         match layered.call(request).await {
             Ok(response) => response.map(Either::Left),
@@ -136,8 +155,11 @@ impl Current {
     ) -> Result<Self, oncegate_tower::RouteError> {
         let scope = config.scope.clone();
         let layer = Idempotency::new(engine.clone(), scope.clone(), config.layer_routes()?);
-        let layered = layer.operations_at(OPERATIONS).layer(proxy.clone());
-        Ok(Self { layered, scope, webhooks: config.webhooks.clone() })
+        let layer = layer.operations_at(OPERATIONS);
+        let layered = layer.layer(proxy.clone());
+        let finisher = layer.finisher(Later(proxy.clone()));
+        let may_defer = config.rules().any(|rule| rule.policy.may_defer());
+        Ok(Self { layer, layered, finisher, may_defer, scope, webhooks: config.webhooks.clone() })
     }
 }
 

@@ -62,6 +62,7 @@ fn words(entry: &Entry) -> String {
         Act::Woken => format!("{who} proves nothing; to be asked about soon"),
         Act::Forgotten => format!("{who}: the stored answer is dropped; the key is shut for a while"),
         Act::GivenUp => "nobody ran it in its time: answered with 408".to_owned(),
+        Act::Cancelled => "taken back before anybody ran it: answered with 410".to_owned(),
     };
     if is_operator && let Some(reason) = &entry.reason {
         words.push_str("; reason: \"");

@@ -12,7 +12,8 @@ use oncegate_store::memory::MemoryStore;
 use oncegate_store::shared_cache::Realm;
 use oncegate_store::signals::Signals;
 use oncegate_store::{
-    Apart, Capability, Counts, Cursor, Due, Filter, Moments, Outcome, Page, Result, Scan, Store, Write,
+    Apart, Backlog, Capability, Counts, Cursor, Due, Filter, Moments, Outcome, Page, Result, Scan, Store,
+    Turn, Waiting, Write,
 };
 #[cfg(feature = "redis")]
 use oncegate_store::{Effect, Kind, StoreError};
@@ -87,6 +88,14 @@ impl Store for AnyStore {
 
     async fn due_in(&self, what: Due, moments: Moments, limit: usize) -> Result<Scan> {
         on_any!(self, store => store.due_in(what, moments, limit).await)
+    }
+
+    async fn waiting(&self, turn: &Turn, now: Timestamp) -> Result<Waiting> {
+        on_any!(self, store => store.waiting(turn, now).await)
+    }
+
+    async fn backlog(&self) -> Result<Backlog> {
+        on_any!(self, store => store.backlog().await)
     }
 
     async fn browse(&self, filter: &Filter, after: Option<&Cursor>, limit: usize) -> Result<Page> {

@@ -11,6 +11,7 @@ use redis::Value;
 use crate::keys::Keys;
 use crate::row::{self, Class};
 use crate::script::{APPLY, Call};
+use crate::waiting;
 
 pub(crate) fn call(keys: &Keys, batch: &[Write]) -> Call {
     let mut names = names(keys);
@@ -34,6 +35,7 @@ fn names(keys: &Keys) -> Vec<String> {
     names.extend(Due::ALL.map(|what| keys.due(what)));
     names.extend(keys.trail());
     names.extend(keys.references());
+    names.extend(keys.waiting());
     names
 }
 
@@ -46,14 +48,14 @@ fn told(number: usize, entry: &Entry) -> [Vec<u8>; 5] {
     [number.to_string().into(), entry.id.as_bytes().to_vec(), rest, at.into(), entry.encode()]
 }
 
-/// Ten a write, as the script says.
-fn arguments(write: &Write) -> [Vec<u8>; 10] {
+/// Eleven a write, as the script says.
+fn arguments(write: &Write) -> [Vec<u8>; 11] {
     let (verb, expect, record) = match &write.change {
         Change::Insert(record) => (b"i", None, Some(record)),
         Change::Swap { expect, record } => (b"s", Some(expect), Some(record)),
         Change::Remove { expect, .. } => (b"r", Some(expect), None),
     };
-    let mut arguments = [const { Vec::new() }; 10];
+    let mut arguments = [const { Vec::new() }; 11];
     arguments[0] = verb.to_vec();
     arguments[1] = write.id().to_string().into_bytes();
     arguments[2] = expect.map(|version| version.as_raw().to_be_bytes().to_vec()).unwrap_or_default();
@@ -63,6 +65,7 @@ fn arguments(write: &Write) -> [Vec<u8>; 10] {
     if let Some(record) = record {
         arguments[3] = row::encode(record);
         arguments[9] = record.provider_reference.as_deref().map(row::reference).unwrap_or_default();
+        arguments[10] = waiting::name(record).unwrap_or_default();
         for (argument, what) in arguments[4..9].iter_mut().zip(Due::ALL) {
             let moment = what.moment(record).map(|moment| moment.as_micros().to_string());
             *argument = moment.unwrap_or_default().into_bytes();

@@ -60,6 +60,11 @@ impl Keys {
         ["references:ids", "references:of"].map(|name| self.name(name))
     }
 
+    /// What waits: each row after its line and its moment, and that name by id.
+    pub(crate) fn waiting(&self) -> [String; 2] {
+        ["waiting:lines", "waiting:of"].map(|name| self.name(name))
+    }
+
     /// What is kept apart: names by age, and messages by name.
     pub(crate) fn apart(&self) -> [String; 2] {
         ["apart:order", "apart:messages"].map(|name| self.name(name))

@@ -15,6 +15,7 @@ mod settings;
 mod signals;
 mod store;
 mod trail;
+mod waiting;
 mod warning;
 
 pub use cache::{RedisCache, RedisCacheOptions};

@@ -14,6 +14,11 @@ pub(crate) static PAGE: LazyLock<Named> =
 pub(crate) static REFERENCED: LazyLock<Named> = LazyLock::new(|| {
     Named::new(concat!(include_str!("scripts/referenced.lua"), include_str!("scripts/rows.lua")))
 });
+pub(crate) static LINES: LazyLock<Named> = LazyLock::new(|| Named::new(include_str!("scripts/lines.lua")));
+pub(crate) static OF_LINES: LazyLock<Named> =
+    LazyLock::new(|| Named::new(include_str!("scripts/of_lines.lua")));
+pub(crate) static BACKLOG: LazyLock<Named> =
+    LazyLock::new(|| Named::new(include_str!("scripts/backlog.lua")));
 pub(crate) static COUNTS: LazyLock<Named> = LazyLock::new(|| Named::new(include_str!("scripts/counts.lua")));
 
 pub(crate) static STORY: LazyLock<Named> = LazyLock::new(|| Named::new(include_str!("scripts/story.lua")));

@@ -18,8 +18,8 @@ use oncegate_store::clock::Clock;
 use oncegate_store::shared_cache::Realm;
 use oncegate_store::signals::Signals;
 use oncegate_store::{
-    Apart, Capability, Counts, Cursor, Due, Durability, Effect, Filter, Kind, Moments, Outcome, Page, Result,
-    Scan, Sharing, Store, StoreError, Write, Writing,
+    Apart, Backlog, Capability, Counts, Cursor, Due, Durability, Effect, Filter, Kind, Moments, Outcome,
+    Page, Result, Scan, Sharing, Store, StoreError, Turn, Waiting, Write, Writing,
 };
 
 use crate::address::{Address, BAD_PREFIX, is_prefix, refused};
@@ -31,7 +31,7 @@ use crate::link::Link;
 use crate::settings::Settings;
 use crate::signals::RedisSignals;
 use crate::warning::Warning;
-use crate::{apply, ask, row, trail};
+use crate::{apply, ask, row, trail, waiting};
 
 /// How to open a store.
 #[derive(Clone)]
@@ -160,6 +160,14 @@ impl Store for RedisStore {
 
     async fn due_in(&self, what: Due, moments: Moments, limit: usize) -> Result<Scan> {
         ask::due(&self.link, &self.keys, what, moments, limit).await
+    }
+
+    async fn waiting(&self, turn: &Turn, now: Timestamp) -> Result<Waiting> {
+        waiting::waiting(&self.link, &self.keys, turn, now).await
+    }
+
+    async fn backlog(&self) -> Result<Backlog> {
+        waiting::backlog(&self.link, &self.keys).await
     }
 
     async fn browse(&self, filter: &Filter, after: Option<&Cursor>, limit: usize) -> Result<Page> {

@@ -15,8 +15,8 @@ use oncegate_store::clock::Clock;
 use oncegate_store::shared_cache::Realm;
 use oncegate_store::signals::Signals;
 use oncegate_store::{
-    Apart, Capability, Counts, Cursor, Due, Durability, Effect, Filter, Moments, Outcome, Page, Result, Scan,
-    Sharing, Store, Write, Writing,
+    Apart, Backlog, Capability, Counts, Cursor, Due, Durability, Effect, Filter, Moments, Outcome, Page,
+    Result, Scan, Sharing, Store, Turn, Waiting, Write, Writing,
 };
 
 mod apply;
@@ -38,6 +38,7 @@ mod statements;
 mod tests;
 mod tls;
 mod trail;
+mod waiting;
 
 use apply::Writers;
 pub use checks::Warning;
@@ -219,6 +220,19 @@ impl Store for PostgresStore {
             scan::due(&session, statements, what, moments, limit, scan::SCAN_TIME).await
         });
         scan.await.map_err(|failure| failure.during("due", Effect::None))
+    }
+
+    async fn waiting(&self, turn: &Turn, now: Timestamp) -> Result<Waiting> {
+        let statements = &self.statements;
+        let waiting =
+            self.scans.read(|session| async move { waiting::waiting(&session, statements, turn, now).await });
+        waiting.await.map_err(|failure| failure.during("waiting", Effect::None))
+    }
+
+    async fn backlog(&self) -> Result<Backlog> {
+        let statements = &self.statements;
+        let backlog = self.scans.read(|session| async move { waiting::backlog(&session, statements).await });
+        backlog.await.map_err(|failure| failure.during("backlog", Effect::None))
     }
 
     async fn browse(&self, filter: &Filter, after: Option<&Cursor>, limit: usize) -> Result<Page> {

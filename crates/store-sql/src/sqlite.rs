@@ -19,8 +19,8 @@ use oncegate_store::clock::Clock;
 use oncegate_store::shared_cache::Realm;
 use oncegate_store::signals::Signals;
 use oncegate_store::{
-    Apart, Capability, Counts, Cursor, Due, Durability, Effect, Filter, Moments, Outcome, Page, Result, Scan,
-    Sharing, Store, Write, Writing,
+    Apart, Backlog, Capability, Counts, Cursor, Due, Durability, Effect, Filter, Moments, Outcome, Page,
+    Result, Scan, Sharing, Store, Turn, Waiting, Write, Writing,
 };
 
 mod browse;
@@ -38,6 +38,7 @@ mod statements;
 mod tests;
 mod thread;
 mod trail;
+mod waiting;
 mod writer;
 
 use tokio::sync::Semaphore;
@@ -152,6 +153,15 @@ impl Store for SqliteStore {
 
     async fn due_in(&self, what: Due, moments: Moments, limit: usize) -> Result<Scan> {
         self.scans.run("due", move |connection| statements::due(connection, what, moments, limit)).await
+    }
+
+    async fn waiting(&self, turn: &Turn, now: Timestamp) -> Result<Waiting> {
+        let turn = turn.clone();
+        self.scans.run("waiting", move |connection| waiting::waiting(connection, &turn, now)).await
+    }
+
+    async fn backlog(&self) -> Result<Backlog> {
+        self.scans.run("backlog", |connection| waiting::backlog(connection)).await
     }
 
     async fn browse(&self, filter: &Filter, after: Option<&Cursor>, limit: usize) -> Result<Page> {

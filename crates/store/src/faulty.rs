@@ -18,6 +18,7 @@ use crate::error::{Effect, Kind, StoreError};
 use crate::query::{Counts, Cursor, Due, Filter, Moments, Page, Scan};
 use crate::shared_cache::Realm;
 use crate::signals::Signals;
+use crate::turns::{Backlog, Turn, Waiting};
 use crate::write::{Outcome, Write};
 use crate::{Capability, Result, Store, Writing};
 
@@ -232,6 +233,16 @@ impl<S: Store> Store for Faulty<S> {
     async fn due_in(&self, what: Due, moments: Moments, limit: usize) -> Result<Scan> {
         self.check_read("due")?;
         self.inner.due_in(what, moments, limit).await
+    }
+
+    async fn waiting(&self, turn: &Turn, now: Timestamp) -> Result<Waiting> {
+        self.check_read("waiting")?;
+        self.inner.waiting(turn, now).await
+    }
+
+    async fn backlog(&self) -> Result<Backlog> {
+        self.check_read("backlog")?;
+        self.inner.backlog().await
     }
 
     async fn browse(&self, filter: &Filter, after: Option<&Cursor>, limit: usize) -> Result<Page> {

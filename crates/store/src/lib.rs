@@ -16,6 +16,7 @@ pub mod memory;
 pub mod query;
 pub mod shared_cache;
 pub mod signals;
+pub mod turns;
 pub mod write;
 
 use std::future::Future;
@@ -33,6 +34,7 @@ use signals::Signals;
 pub use apart::Apart;
 pub use error::{Effect, Kind, StoreError};
 pub use query::{Counts, Cursor, Due, Filter, Moments, Page, Scan};
+pub use turns::{Backlog, Turn, Waiting};
 pub use write::{Change, Outcome, Write};
 
 /// What every verb of a store gives.
@@ -87,6 +89,21 @@ pub trait Store: Send + Sync + 'static {
     fn due(&self, what: Due, now: Timestamp, limit: usize) -> impl Future<Output = Result<Scan>> + Send {
         self.due_in(what, Moments::by(now), limit)
     }
+
+    /// Pending rows whose moment has come by `now`, in [turns]: fair to those who have little of it.
+    ///
+    /// # Contract
+    /// - Each line's rows oldest first, one of each line before a second of any. (`lines_take_turns`)
+    /// - Every line has its turn, however many there are and however long some are. (`no_line_is_passed_over`)
+    /// - What is not due, of an operation that was not asked for, or not pending any more is not given.
+    ///   (`only_what_waits_is_called`)
+    fn waiting(&self, turn: &Turn, now: Timestamp) -> impl Future<Output = Result<Waiting>> + Send;
+
+    /// How much is pending, and since when.
+    ///
+    /// # Contract
+    /// - It is what the rows say. (`the_backlog_is_true`)
+    fn backlog(&self) -> impl Future<Output = Result<Backlog>> + Send;
 
     /// Rows for people, newest first, a page at a time.
     ///

@@ -17,6 +17,7 @@ use crate::error::{Effect, Kind, StoreError};
 use crate::query::{Counts, Cursor, Due, Filter, Moments, Page, Scan};
 use crate::shared_cache::Realm;
 use crate::signals::Signals;
+use crate::turns::{BACKLOG_MAX, Backlog, Calling, Line, Turn, Waiting, in_turns};
 use crate::write::{Change, Outcome, Write};
 use crate::{Capability, Durability, Result, Sharing, Store, Writing};
 
@@ -94,6 +95,49 @@ impl Model {
             .collect();
         due.sort_by_key(|(moment, seq, _)| (*moment, *seq));
         due.into_iter().take(limit).map(|(.., record)| record.clone()).collect()
+    }
+
+    /// What waits, in turns.
+    #[must_use]
+    pub fn waiting(&self, turn: &Turn, now: Timestamp) -> Waiting {
+        // Operation and scope, in this order; of each what waits, the longest due first.
+        let mut lines: BTreeMap<String, Vec<(Timestamp, u64, &Record)>> = BTreeMap::new();
+        for row in self.rows.values() {
+            if let Some(moment) = Due::Pending.moment(&row.record) {
+                let (operation, scope) = (row.record.operation.as_str(), row.record.address.scope.as_str());
+                let line = lines.entry(format!("{operation}\0{scope}")).or_default();
+                line.push((moment, row.seq, &row.record));
+            }
+        }
+        for line in lines.values_mut() {
+            line.sort_by_key(|(moment, seq, _)| (*moment, *seq));
+        }
+        let start = turn.after.as_ref().map(|after| after.as_str().to_owned());
+        let mut calling = Calling::new(turn, start, now);
+        while let Some((after, count)) = calling.asks() {
+            let shown = lines.iter().filter(|(place, _)| after.as_ref().is_none_or(|after| *place > after));
+            let heads = shown.filter_map(|(place, line)| {
+                let (first, _, head) = line.first()?;
+                let operation = head.operation.as_str().to_owned();
+                Some(Line { place: place.clone(), operation, first: *first })
+            });
+            calling.sees(heads.take(count).collect());
+        }
+        let (called, next, is_round) = calling.ended();
+        let due = |place: &String| -> Vec<Record> {
+            let line = lines.get(place).into_iter().flatten();
+            line.filter(|(moment, ..)| *moment <= now).map(|(.., record)| (*record).clone()).collect()
+        };
+        let records = in_turns(called.iter().map(due).collect(), turn.limit);
+        Waiting { scan: Scan { records, unreadable: 0 }, next: next.map(Cursor::new), is_round }
+    }
+
+    /// How much waits.
+    #[must_use]
+    pub fn backlog(&self) -> Backlog {
+        let moments: Vec<_> = self.records().filter_map(|record| Due::Pending.moment(record)).collect();
+        let oldest = moments.iter().min().copied();
+        Backlog { rows: (moments.len() as u64).min(BACKLOG_MAX), oldest }
     }
 
     /// A page of rows, newest first.
@@ -252,6 +296,14 @@ impl Store for MemoryStore {
 
     async fn due_in(&self, what: Due, moments: Moments, limit: usize) -> Result<Scan> {
         Ok(Scan { records: self.model().due(what, moments, limit), unreadable: 0 })
+    }
+
+    async fn waiting(&self, turn: &Turn, now: Timestamp) -> Result<Waiting> {
+        Ok(self.model().waiting(turn, now))
+    }
+
+    async fn backlog(&self) -> Result<Backlog> {
+        Ok(self.model().backlog())
     }
 
     async fn browse(&self, filter: &Filter, after: Option<&Cursor>, limit: usize) -> Result<Page> {

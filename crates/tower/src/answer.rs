@@ -9,9 +9,9 @@ use http::{Response, StatusCode};
 use oncegate_core::classify::Failure;
 use oncegate_core::identity::RecordId;
 use oncegate_core::key::Key;
-use oncegate_core::policy::{Mismatch, MismatchStatus, Policy};
+use oncegate_core::policy::{AfterDoubt, Mismatch, MismatchStatus, Policy, WhileInProgress};
 use oncegate_core::problem::{self, Code, Problem};
-use oncegate_core::record::{Record, State};
+use oncegate_core::record::{Record, State, StateKind};
 use oncegate_core::response::Answer;
 use oncegate_core::scope::{Address, Scope};
 use oncegate_core::time::Timestamp;
@@ -28,6 +28,8 @@ pub(crate) struct About<'a> {
     /// Where callers look at their operations, if anywhere.
     pub(crate) operations: Option<&'a str>,
     pub(crate) operation: Which<'a>,
+    /// Whether the client prefers to be told later.
+    pub(crate) respond_async: bool,
 }
 
 /// An operation, by its id, or by what that is made of: it is needed only for problems.
@@ -36,14 +38,23 @@ pub(crate) enum Which<'a> {
     Of { scope: &'a Scope, key: &'a Key },
 }
 
-impl About<'_> {
+impl<'a> About<'a> {
+    /// Of a service whose callers have nowhere to look at their operations.
+    pub(crate) const fn alone(policy: &'a Policy, operation: Which<'a>) -> Self {
+        Self { policy, operations: None, operation, respond_async: false }
+    }
+
+    pub(crate) fn id(&self) -> RecordId {
+        match self.operation {
+            Which::Id(id) => id,
+            Which::Of { scope, key } => RecordId::of(&Address { scope: scope.clone(), key: key.clone() }),
+        }
+    }
+
     /// A problem that a client may have to come back for says where to.
     fn refusal<B>(&self, problem: Problem) -> Response<ResponseBody<B>> {
         let Some(path) = self.operations else { return refusal(&problem) };
-        let id = match self.operation {
-            Which::Id(id) => id,
-            Which::Of { scope, key } => RecordId::of(&Address { scope: scope.clone(), key: key.clone() }),
-        };
+        let id = self.id();
         let problem = problem.with("instance", format!("{path}{id}").into());
         refusal(&problem.with("operation", id.to_string().into()))
     }
@@ -87,6 +98,9 @@ pub(crate) fn plain<B>(head: http::response::Parts, body: Read<B>) -> Response<R
 pub(crate) fn from_row<B>(row: Option<&Record>, about: &About<'_>) -> Response<ResponseBody<B>> {
     match row.map(|row| (&row.state, row)) {
         Some((State::Completed(answer), row)) => replay(answer, row.expires_at, about.policy),
+        Some((state @ (State::InProgress | State::Pending { .. }), _)) if about.policy.may_defer() => {
+            accepted(state.kind(), about)
+        }
         Some((State::InProgress | State::Pending { .. }, _)) => {
             about.refusal(Problem::in_progress(about.policy.retry_in_progress))
         }
@@ -116,7 +130,14 @@ pub(crate) fn told<S: Store, B>(arrived: Arrived<S>, about: &About<'_>) -> Respo
     let policy = about.policy;
     let problem = match arrived {
         Arrived::Replay { answer, expires_at } => return replay(&answer, expires_at, policy),
-        Arrived::Busy { .. } | Arrived::Accepted(_) | Arrived::Execute(_) => {
+        Arrived::Accepted { state, .. } if policy.may_defer() => return accepted(state, about),
+        Arrived::Busy { .. } if policy.in_progress == WhileInProgress::Accept => {
+            return accepted(StateKind::InProgress, about);
+        }
+        Arrived::Unsettled { .. } if policy.after_doubt == AfterDoubt::Accept => {
+            return accepted(StateKind::Unknown, about);
+        }
+        Arrived::Busy { .. } | Arrived::Accepted { .. } | Arrived::Execute(_) => {
             Problem::in_progress(policy.retry_in_progress)
         }
         Arrived::Unsettled { .. } => Problem::outcome_unknown(policy.retry_unknown),
@@ -143,8 +164,33 @@ pub(crate) fn unavailable<B>(unavailable: &Unavailable, policy: &Policy) -> Resp
     refusal(&Problem::new(code, words).retry_after(policy.retry_unknown))
 }
 
+/// 202: not over yet, and here is where to ask. Nothing of it is kept, so nothing says until when.
+pub(crate) fn accepted<B>(state: StateKind, about: &About<'_>) -> Response<ResponseBody<B>> {
+    let retry_after = match state {
+        StateKind::Unknown => about.policy.retry_unknown,
+        _ => about.policy.retry_in_progress,
+    };
+    let id = about.id();
+    let seconds = problem::whole_seconds(retry_after);
+    let body = serde_json::json!({ "id": id.to_string(), "state": state.name(), "retry_after_s": seconds });
+    let mut response = Response::new(ResponseBody::whole(Bytes::from(body.to_string())));
+    *response.status_mut() = StatusCode::ACCEPTED;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    let location = about.operations.and_then(|path| HeaderValue::from_str(&format!("{path}{id}")).ok());
+    if let Some(location) = location {
+        headers.insert(header::LOCATION, location);
+    }
+    if about.respond_async {
+        headers.insert(headers::PREFERENCE_APPLIED, HeaderValue::from_static("respond-async"));
+    }
+    response
+}
+
 /// A stored answer, byte for byte.
-fn replay<B>(
+pub(crate) fn replay<B>(
     answer: &Arc<Answer>,
     expires_at: Option<Timestamp>,
     policy: &Policy,

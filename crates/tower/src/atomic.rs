@@ -22,9 +22,10 @@ use futures_util::FutureExt as _;
 use http::{Request, Response};
 use http_body::Body;
 use oncegate_core::classify::Failure;
+use oncegate_core::decide::Arrival;
 use oncegate_core::policy::Policy;
 use oncegate_core::problem::{Code, Problem};
-use oncegate_core::record::{Record, State};
+use oncegate_core::record::{Execution, Record, State};
 use oncegate_core::response::Answer;
 use oncegate_engine::{ArrivedIn, EndedIn, Engine, InTransaction, Route, Settlement, Unavailable};
 use oncegate_store::jobs::{Enqueue, Job};
@@ -66,6 +67,11 @@ struct Shared<S, T> {
 impl<S: Enqueue, T: Transactions> AtomicIdempotency<S, T> {
     /// Protects what `routes` say, in transactions that `transactions` begins. `tenant` says whose request it is; see [`crate::scope`].
     pub fn new(engine: Engine<S>, transactions: T, tenant: impl Tenant, routes: Routes) -> Self {
+        if routes.may_defer() {
+            tracing::warn!(
+                "an atomic handler is never deferred: its requests run while their client waits, whatever the policy says"
+            );
+        }
         let (transactions, tenant) = (Arc::new(transactions), Box::new(tenant));
         Self(Arc::new(Shared { engine, transactions, tenant, routes, within: WITHIN }))
     }
@@ -157,9 +163,11 @@ where
     };
     let Admitted { key, scope, fingerprint, .. } = &*admitted;
     let span = tracing::info_span!("atomic", route = %route.operation(), key = key.prefix());
-    let about = About { policy, operations: None, operation: Which::Of { scope, key } };
+    let about = About::alone(policy, Which::Of { scope, key });
     let arrived = match route.arrival(scope.clone(), key.clone(), *fingerprint, None) {
         Ok(arrival) => {
+            // Its transaction is its client's; see `new`.
+            let arrival = Arrival { execution: Execution::Inline, ..arrival };
             let arriving = shared.engine.arrive_in(&route, arrival, &shared.transactions);
             arriving.instrument(span.clone()).await
         }
@@ -173,9 +181,7 @@ where
             // A client that hangs up does not end it: its retry finds the answer.
             let attempt = Outlive::new(AssertUnwindSafe(attempt).catch_unwind());
             // How far it had come, nobody can tell; the retry finds out.
-            attempt.await.unwrap_or_else(|_| {
-                answer::unknown_first(&About { policy, operations: None, operation: Which::Id(id) })
-            })
+            attempt.await.unwrap_or_else(|_| answer::unknown_first(&About::alone(policy, Which::Id(id))))
         }
         Ok(ArrivedIn::Told(arrived)) => answer::told(arrived, &about),
         Err(unavailable) => answer::unavailable(&unavailable, policy),
@@ -278,7 +284,7 @@ async fn commit<S: Enqueue, T: Transactions, A>(
     ended: Ended<A>,
 ) -> Response<ResponseBody<A>> {
     let policy = held.policy().clone();
-    let about = About { policy: &policy, operations: None, operation: Which::Id(held.id()) };
+    let about = About::alone(&policy, Which::Id(held.id()));
     match held.complete(kept, policy.patience).await {
         EndedIn::Committed(row) if is_completed(&row) => answer::own(ended, &row, &about),
         otherwise => not_as_said(otherwise, &about),
@@ -292,7 +298,7 @@ async fn entrust<S: Enqueue, T: Transactions, A>(
     ended: Ended<A>,
 ) -> Response<ResponseBody<A>> {
     let (policy, id) = (held.policy().clone(), held.id());
-    let about = About { policy: &policy, operations: None, operation: Which::Id(id) };
+    let about = About::alone(&policy, Which::Id(id));
     match held.entrust(policy.patience).await {
         EndedIn::Committed(_) => match engine.until_settled(id, policy.patience).await {
             Some(row) => answer::first_from_row(&row, &about),

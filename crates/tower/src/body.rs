@@ -9,6 +9,8 @@ use http_body::{Body, Frame, SizeHint};
 use oncegate_core::response::{Answer, Response};
 use pin_project_lite::pin_project;
 
+use crate::complete::NoBody;
+
 /// Any error.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -53,6 +55,17 @@ impl<B> RequestBody<B> {
 
     pub(crate) fn whole(bytes: Bytes) -> Self {
         Self { part: Part::Whole { bytes: some_if_any(bytes) } }
+    }
+}
+
+impl RequestBody<NoBody> {
+    /// The same for an inner service that takes the bodies of clients: a stored request has none, it is whole.
+    #[must_use]
+    pub fn for_clients<B>(self) -> RequestBody<B> {
+        match self.part {
+            Part::Whole { bytes } => RequestBody { part: Part::Whole { bytes } },
+            Part::Passing { .. } | Part::Prefixed { .. } => RequestBody { part: Part::Whole { bytes: None } },
+        }
     }
 }
 

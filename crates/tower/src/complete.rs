@@ -1,4 +1,5 @@
-//! Going on with what a client has left: the inner service once more, with the stored request, under a lease of the completer's.
+//! Running what was accepted, and going on with what a client has left: the inner service, with the stored request, under a lease of the
+//! completer's.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use oncegate_core::record::Record;
-use oncegate_engine::{Finisher, Finishing, Held, Left, Route};
+use oncegate_engine::{Finisher, Finishing, Held, Left, Route, Runs};
 use oncegate_store::Store;
 use tower_service::Service;
 use tracing::Instrument as _;
@@ -36,8 +37,12 @@ where
     A: Body<Data = Bytes> + Send + 'static,
     A::Error: Into<BoxError> + Send,
 {
+    fn runs(&self) -> Runs {
+        self.shared.routes.runs()
+    }
+
     fn route(&self, record: &Record) -> Option<Route> {
-        self.shared.routes.phased_of(&record.operation).cloned()
+        self.shared.routes.of_record(record).cloned()
     }
 
     fn finish(&self, lease: Box<Held<S>>, left: Left) -> Finishing<'_> {

@@ -8,6 +8,9 @@ pub const OUTCOME: HeaderName = HeaderName::from_static("idempotency-outcome");
 /// When a kept answer ends.
 pub(crate) const EXPIRES: HeaderName = HeaderName::from_static("idempotency-expires");
 
+/// Which preferences were honoured (RFC 7240).
+pub(crate) const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
+
 /// Of one connection, not of the message.
 pub const HOP_BY_HOP: [&str; 9] = [
     "connection",

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
-use oncegate_engine::{Engine, WorkerOptions, Workers};
+use oncegate_engine::{Engine, Finisher, WorkerOptions, Workers};
 use oncegate_store::Store;
 use oncegate_store::join::{Join, Transactions};
 use tower_layer::Layer;
@@ -19,16 +19,24 @@ use crate::scope::Tenant;
 use crate::service::{Idempotent, Shared};
 
 /// Makes protected requests take effect once.
-pub struct Idempotency<S: Store>(Arc<Shared<S>>);
+pub struct Idempotency<S: Store>(pub(crate) Arc<Shared<S>>);
 
 impl<S: Store> Idempotency<S> {
     /// Protects what `routes` say. `tenant` says whose request it is; see [`crate::scope`] for ready ones.
     pub fn new(engine: Engine<S>, tenant: impl Tenant, routes: Routes) -> Self {
-        Self(Arc::new(Shared { engine, routes, tenant: Box::new(tenant), operations: None, phases: None }))
+        Self(Arc::new(Shared {
+            engine,
+            routes,
+            tenant: Box::new(tenant),
+            operations: None,
+            serves_operations: false,
+            phases: None,
+        }))
     }
 
     /// Where a caller can look at its own operations: a path to which an operation's id is added. Problems that a client may
-    /// have to come back for then carry it.
+    /// have to come back for then carry it, and so does what is accepted. The service answers there by itself; see
+    /// [`Idempotency::serve_operations_at`].
     #[must_use]
     pub fn operations_at(mut self, path: impl Into<Box<str>>) -> Self {
         if let Some(shared) = Arc::get_mut(&mut self.0) {
@@ -37,8 +45,19 @@ impl<S: Store> Idempotency<S> {
         self
     }
 
-    /// Starts the completer: operations in phases that their client has left go on without it, by calling `inner` with their stored
-    /// request. Give it the service that this layer is put around, without the layer. Dropped, it takes up nothing more.
+    /// The same, and the layer answers there: `GET` of an operation gives its state and then its answer, `DELETE` takes back what nobody has
+    /// begun. Only to the tenant whose it is.
+    #[must_use]
+    pub fn serve_operations_at(mut self, path: impl Into<Box<str>>) -> Self {
+        if let Some(shared) = Arc::get_mut(&mut self.0) {
+            shared.operations = Some(path.into());
+            shared.serves_operations = true;
+        }
+        self
+    }
+
+    /// Starts the completer: accepted requests are run, and operations in phases that their client has left go on without it, by calling
+    /// `inner` with their stored request. Give it the service that this layer is put around, without the layer. Dropped, it takes up nothing more.
     ///
     /// The request carries what was kept of it, and [`Completing`](crate::phased::Completing) among its extensions; whatever was put there
     /// by layers outside of this one (an authenticated user, say) is not there.
@@ -51,8 +70,20 @@ impl<S: Store> Idempotency<S> {
         A: Body<Data = Bytes> + Send + 'static,
         A::Error: Into<BoxError> + Send,
     {
-        let again = Again { shared: Arc::clone(&self.0), inner };
-        self.0.engine.start_completer(options, Arc::new(again))
+        self.0.engine.start_completer(options, self.finisher(inner))
+    }
+
+    /// What the completer runs accepted requests with: for whoever starts it in another way.
+    #[must_use]
+    pub fn finisher<V, A>(&self, inner: V) -> Arc<dyn Finisher<S>>
+    where
+        V: Service<Request<RequestBody<NoBody>>, Response = Response<A>> + Clone + Send + Sync + 'static,
+        V::Error: Into<BoxError> + Send,
+        V::Future: Send,
+        A: Body<Data = Bytes> + Send + 'static,
+        A::Error: Into<BoxError> + Send,
+    {
+        Arc::new(Again { shared: Arc::clone(&self.0), inner })
     }
 }
 

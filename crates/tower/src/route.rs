@@ -6,9 +6,9 @@ use std::fmt;
 
 use http::{Extensions, Method, Uri};
 use oncegate_core::policy::{AfterDoubt, Policy, Profile, WhileInProgress};
-use oncegate_core::record::{CrashPolicy, Execution};
+use oncegate_core::record::{CrashPolicy, Record};
 use oncegate_core::scope::Operation;
-use oncegate_engine::Route;
+use oncegate_engine::{Route, Runs};
 
 /// Which requests are protected, and how.
 ///
@@ -29,6 +29,8 @@ pub struct Routes {
     otherwise: HashMap<Method, Route>,
     /// Those whose handlers have phases, by their operation.
     phased: HashMap<Operation, Route>,
+    /// All others.
+    whole: HashMap<Operation, Route>,
 }
 
 impl Routes {
@@ -47,9 +49,13 @@ impl Routes {
     pub fn otherwise(mut self, policy: impl Into<Named>) -> Result<Self, RouteError> {
         let Named { name, policy } = policy.into();
         check(&policy, "*", Handler::Whole)?;
+        for route in self.otherwise.values() {
+            self.whole.remove(route.operation());
+        }
         self.otherwise.clear();
         for method in &policy.methods {
             let route = Route::new(&name, policy.clone(), operation(method, "*")?);
+            self.whole.insert(route.operation().clone(), route.clone());
             self.otherwise.insert(method_of(method)?, route);
         }
         Ok(self)
@@ -82,8 +88,12 @@ impl Routes {
         } else {
             Some(Route::new(&name, policy, operation(method, path)?))
         };
-        if let (Handler::Phased, Some(route)) = (handler, &route) {
-            self.phased.insert(route.operation().clone(), route.clone());
+        if let Some(route) = &route {
+            let by_operation = match handler {
+                Handler::Phased => &mut self.phased,
+                Handler::Whole => &mut self.whole,
+            };
+            by_operation.insert(route.operation().clone(), route.clone());
         }
         self.by_method
             .entry(method_of(method)?)
@@ -104,9 +114,28 @@ impl Routes {
         self.otherwise.get(method)
     }
 
-    /// The route of an operation with phases, by its name.
-    pub(crate) fn phased_of(&self, operation: &Operation) -> Option<&Route> {
-        self.phased.get(operation)
+    /// The route by which a record is run without its client: one with phases where they are its crash policy, and only there.
+    pub(crate) fn of_record(&self, record: &Record) -> Option<&Route> {
+        match record.terms.crash {
+            CrashPolicy::Resume => self.phased.get(&record.operation),
+            CrashPolicy::Reconcile | CrashPolicy::Restart => self.whole.get(&record.operation),
+        }
+    }
+
+    /// The route with this name.
+    pub(crate) fn of_operation(&self, operation: &Operation) -> Option<&Route> {
+        self.whole.get(operation).or_else(|| self.phased.get(operation))
+    }
+
+    /// What can be run without its client: also what was accepted when its route was another.
+    pub(crate) fn runs(&self) -> Runs {
+        let operations = self.whole.keys().chain(self.phased.keys()).cloned().collect();
+        Runs { operations, resumes: !self.phased.is_empty() }
+    }
+
+    /// Whether any request may be accepted, and run later.
+    pub(crate) fn may_defer(&self) -> bool {
+        self.whole.values().any(|route| route.policy().may_defer())
     }
 }
 
@@ -119,7 +148,7 @@ enum Handler {
     Phased,
 }
 
-/// Headers by which somebody says who it is. They are not kept with a request.
+/// Headers by which somebody says who it is. Where a handler goes on by itself they are not kept with a request.
 const CREDENTIALS: [&str; 3] = ["authorization", "proxy-authorization", "cookie"];
 
 /// The address as the client sent it, where something in front of the layer has changed it. Put it into the request's
@@ -167,9 +196,9 @@ impl From<Policy> for Named {
 }
 
 fn check(policy: &Policy, pattern: &str, handler: Handler) -> Result<(), RouteError> {
-    if policy.execution == Execution::Deferred {
-        let words = "deferred execution needs workers, which this release does not have";
-        return Err(RouteError(format!("{pattern:?}: {words}; choose a profile that runs inline")));
+    if policy.may_defer() && handler == Handler::Phased {
+        let words = "a handler with recovery points is run while its client waits, and goes on without it";
+        return Err(RouteError(format!("{pattern:?}: {words}; it is not deferred")));
     }
     if policy.crash == CrashPolicy::Resume && handler == Handler::Whole {
         let words = "under `resume` a handler without recovery points would be run again from its beginning";
@@ -181,15 +210,19 @@ fn check(policy: &Policy, pattern: &str, handler: Handler) -> Result<(), RouteEr
         let words = "a handler with recovery points goes on after them only under `resume`";
         return Err(RouteError(format!("{pattern:?}: {words}; choose that profile, or crash policy")));
     }
-    if let Some(name) = policy.request_headers.iter().find(|name| CREDENTIALS.contains(&&***name)) {
+    let credential = policy.request_headers.iter().find(|name| CREDENTIALS.contains(&&***name));
+    if let (Handler::Phased, Some(name)) = (handler, credential) {
         let words = "is a credential, and is not kept with a request";
         return Err(RouteError(format!(
             "{pattern:?}: {name:?} {words}; leave it out of the headers to keep"
         )));
     }
-    if policy.in_progress == WhileInProgress::Accept || policy.after_doubt == AfterDoubt::Accept {
-        let words = "202 is a promise that somebody will run it, and this release has no workers";
-        return Err(RouteError(format!("{pattern:?}: {words}; choose to reject or to wait")));
+    let accepts = policy.in_progress == WhileInProgress::Accept || policy.after_doubt == AfterDoubt::Accept;
+    if accepts && !policy.may_defer() {
+        let words = "202 is a promise that somebody will run it, and on this route only its client does";
+        return Err(RouteError(format!(
+            "{pattern:?}: {words}; choose to reject or to wait, deferred execution, or to allow `respond-async`"
+        )));
     }
     Ok(())
 }
@@ -247,9 +280,25 @@ mod tests {
         assert!(refusal("/payments", Profile::Ietf).contains("a method, a space and a path"));
         assert!(refusal("PO ST /x", Profile::Ietf).contains("PO ST /x"));
         assert!(refusal("POST /a/{b}{c}", Profile::Ietf).contains("/a/{b}{c}"));
-        assert!(refusal("POST /jobs", Profile::Accepted).contains("deferred execution needs workers"));
         assert!(refusal("POST /jobs", Profile::Resume).contains("without recovery points"));
         assert!(refusal("post /pay", Profile::Ietf).contains("written in capitals"));
+    }
+
+    #[test]
+    fn what_is_promised_is_run_by_somebody() {
+        let added = |policy: Policy| Routes::none().route("POST /jobs", policy);
+        assert!(added(Profile::Accepted.policy()).unwrap().may_defer());
+        assert!(!added(Profile::Ietf.policy()).unwrap().may_defer());
+        assert!(added(Policy { respond_async: true, ..Profile::Ietf.policy() }).unwrap().may_defer());
+        let only_says_so = Policy { in_progress: WhileInProgress::Accept, ..Profile::Ietf.policy() };
+        let words = added(only_says_so).unwrap_err().to_string();
+        assert!(words.contains("202 is a promise"), "{words}");
+        let deferred = Policy { respond_async: true, ..Profile::Resume.policy() };
+        let words = Routes::none().phased("POST /rides", deferred).unwrap_err().to_string();
+        assert!(words.contains("it is not deferred"), "{words}");
+        // On such a route a credential is kept where it is named; a handler that goes on by itself needs none.
+        let named = Policy { request_headers: vec!["authorization".into()], ..Profile::Accepted.policy() };
+        assert!(added(named).is_ok());
     }
 
     #[test]
@@ -257,7 +306,8 @@ mod tests {
         let phased = |policy: Policy| Routes::none().phased("POST /rides", policy);
         let routes = phased(Profile::Resume.policy()).unwrap();
         let route = routes.of(&Method::POST, "/rides").unwrap();
-        assert_eq!(routes.phased_of(route.operation()).map(Route::operation), Some(route.operation()));
+        assert_eq!(routes.phased.get(route.operation()).map(Route::operation), Some(route.operation()));
+        assert!(routes.runs().resumes && routes.runs().operations.contains(route.operation()));
         let words = phased(Profile::Payments.policy()).unwrap_err().to_string();
         assert!(words.contains("only under `resume`"), "{words}");
         for name in CREDENTIALS {

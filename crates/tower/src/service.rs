@@ -8,11 +8,12 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, request};
 use http_body::Body;
+use oncegate_core::decide::Arrival;
 use oncegate_core::fingerprint::Fingerprint;
 use oncegate_core::key::Key;
-use oncegate_core::policy::Policy;
+use oncegate_core::policy::{AfterDoubt, Policy, WhileInProgress};
 use oncegate_core::problem::Problem;
-use oncegate_core::record::CrashPolicy;
+use oncegate_core::record::{CrashPolicy, Execution};
 use oncegate_core::scope::Scope;
 use oncegate_engine::{Arrived, Engine, Held, Route};
 use oncegate_store::Store;
@@ -23,6 +24,7 @@ use crate::answer::{About, Which};
 use crate::body::{BoxError, RequestBody, ResponseBody};
 use crate::execute::Work;
 use crate::phased::Offer;
+use crate::prefer::Prefer;
 use crate::route::Routes;
 use crate::scope::Tenant;
 use crate::{answer, classify, execute, fingerprint, headers, key, read, route, scope, settle, stored};
@@ -33,6 +35,7 @@ pub(crate) struct Shared<S: Store> {
     pub(crate) routes: Routes,
     pub(crate) tenant: Box<dyn Tenant>,
     pub(crate) operations: Option<Box<str>>,
+    pub(crate) serves_operations: bool,
     pub(crate) phases: Option<Offer<S>>,
 }
 
@@ -69,9 +72,27 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let shared = &self.shared;
+        let path = route::address(request.uri(), request.extensions()).path();
+        if shared.is_about_operations(path) {
+            return Box::pin(operation(Arc::clone(shared), request));
+        }
         let protect = |route, inner, request| protect(Arc::clone(shared), route, inner, request);
         routed(&shared.routes, &mut self.inner, request, protect)
     }
+}
+
+/// A request about an operation.
+async fn operation<S, B, A, E>(
+    shared: Arc<Shared<S>>,
+    request: Request<B>,
+) -> Result<Response<ResponseBody<A>>, E>
+where
+    S: Store,
+    B: Body<Data = Bytes>,
+{
+    let (head, body) = request.into_parts();
+    read::leave(&head.headers, body).await;
+    Ok(shared.operation(&head).await)
 }
 
 /// An answer on its way.
@@ -133,9 +154,14 @@ where
     let Admitted { head, body, key, scope, fingerprint } = *admitted;
 
     let span = tracing::info_span!("idempotent", route = %route.operation(), key = key.prefix());
-    let kept = stored::of(policy, &head, &body);
+    let prefer = Prefer::of(&head.headers);
+    let execution = execution(policy, prefer);
+    let kept = stored::of(policy, execution, &head, &body);
     let arrived = match route.arrival(scope.clone(), key.clone(), fingerprint, kept) {
-        Ok(arrival) => shared.engine.arrive_or_wait(&route, arrival).instrument(span.clone()).await,
+        Ok(arrival) => {
+            let arrival = Arrival { execution, ..arrival };
+            shared.engine.arrive_or_wait(&route, arrival).instrument(span.clone()).await
+        }
         Err(unavailable) => Err(unavailable),
     };
     match arrived {
@@ -145,15 +171,50 @@ where
             let attempt = tokio::spawn(
                 attempt(Arc::clone(&shared), route.clone(), lease, inner, work).instrument(span),
             );
-            let about = about(&shared, policy, Which::Of { scope: &scope, key: &key });
+            let about = shared.about(policy, Which::Of { scope: &scope, key: &key });
             Ok(attempt.await.unwrap_or_else(|_| answer::unknown_first(&about)))
         }
         Ok(arrived) => {
-            let about = about(&shared, policy, Which::Of { scope: &scope, key: &key });
-            Ok(answer::told(arrived, &about))
+            let about = shared.about(policy, Which::Of { scope: &scope, key: &key });
+            let about = About { respond_async: policy.may_defer() && prefer.respond_async, ..about };
+            Ok(later(&shared, arrived, prefer, &about).instrument(span).await)
         }
         Err(unavailable) => Ok(answer::unavailable(&unavailable, policy)),
     }
+}
+
+/// Now, or later: as the route says, or as the client prefers where the route allows it.
+fn execution(policy: &Policy, prefer: Prefer) -> Execution {
+    if policy.respond_async && prefer.respond_async { Execution::Deferred } else { policy.execution }
+}
+
+/// What a request is told that does not run now: the answer if it comes while the client would wait for it.
+async fn later<S: Store, B>(
+    shared: &Shared<S>,
+    arrived: Arrived<S>,
+    prefer: Prefer,
+    about: &About<'_>,
+) -> Response<ResponseBody<B>> {
+    let policy = about.policy;
+    let hold = prefer.hold(policy.wait_limit);
+    let is_awaited = match &arrived {
+        Arrived::Accepted { .. } => policy.may_defer(),
+        Arrived::Busy { .. } => policy.in_progress == WhileInProgress::Accept,
+        Arrived::Unsettled { parked, .. } => policy.after_doubt == AfterDoubt::Accept && !parked,
+        _ => false,
+    };
+    if !is_awaited || hold.is_zero() {
+        return answer::told(arrived, about);
+    }
+    let Some(row) = shared.engine.until_over(about.id(), hold).await else {
+        return answer::told(arrived, about);
+    };
+    let mut response = shared.of_row(&row, about);
+    if matches!(arrived, Arrived::Accepted { is_new: true, .. }) {
+        // The first to hear of it.
+        response.headers_mut().remove(policy.replayed_header);
+    }
+    response
 }
 
 /// A request that has come through steps 2 to 5.
@@ -222,12 +283,14 @@ where
     }
     let mut ended = execute::run(&mut held, inner, work).await;
     let settlement = held.as_its_phases_say(classify::of(held.policy(), &mut ended));
-    let about = about(&shared, route.policy(), Which::Id(held.id()));
+    let about = shared.about(route.policy(), Which::Id(held.id()));
     settle::and_answer(held, settlement, ended, &about).await
 }
 
-fn about<'a, S: Store>(shared: &'a Shared<S>, policy: &'a Policy, operation: Which<'a>) -> About<'a> {
-    About { policy, operations: shared.operations.as_deref(), operation }
+impl<S: Store> Shared<S> {
+    pub(crate) fn about<'a>(&'a self, policy: &'a Policy, operation: Which<'a>) -> About<'a> {
+        About { policy, operations: self.operations.as_deref(), operation, respond_async: false }
+    }
 }
 
 /// A refusal before the body was read.

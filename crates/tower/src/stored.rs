@@ -1,22 +1,34 @@
-//! A request, as it is kept so that somebody other than its client can go on with it: no credentials, and only the headers that the
-//! route names.
+//! A request, as it is kept so that somebody other than its client can run it, or go on with it: only the headers that the route names, and
+//! so no credentials unless it names them.
 
 use bytes::Bytes;
-use http::header::{HeaderName, HeaderValue};
+use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{Method, Request, Uri};
 use oncegate_core::policy::Policy;
-use oncegate_core::record::{CrashPolicy, StoredRequest};
+use oncegate_core::record::{CrashPolicy, Execution, StoredRequest};
+
+/// Headers that are kept with a request that is run later, whatever its route names; in its extensions. For whoever puts the layer in
+/// front of something else, and must know more of the client than its request says.
+#[derive(Clone, Debug, Default)]
+pub struct AlsoKept(pub HeaderMap);
+
+/// The key goes on with a request that is run later: it is no credential, and whoever is behind may dedupe by it.
+const KEY: &str = "idempotency-key";
 
 /// What is kept of a request, where anything is.
-pub(crate) fn of(policy: &Policy, head: &Parts, body: &Bytes) -> Option<StoredRequest> {
-    if policy.crash != CrashPolicy::Resume {
+pub(crate) fn of(policy: &Policy, execution: Execution, head: &Parts, body: &Bytes) -> Option<StoredRequest> {
+    let is_deferred = execution == Execution::Deferred;
+    if policy.crash != CrashPolicy::Resume && !is_deferred {
         return None;
     }
     let is_kept = |name: &HeaderName| {
         policy.request_headers.iter().any(|kept| kept.eq_ignore_ascii_case(name.as_str()))
+            || (is_deferred && name.as_str() == KEY)
     };
-    let headers = head.headers.iter().filter(|(name, _)| is_kept(name));
+    let also = head.extensions.get::<AlsoKept>().filter(|_| is_deferred);
+    let also = also.into_iter().flat_map(|AlsoKept(also)| also.iter());
+    let headers = head.headers.iter().filter(|(name, _)| is_kept(name)).chain(also);
     // As the inner service sees it: an outer router may have stripped a prefix.
     let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
     Some(StoredRequest {
@@ -47,6 +59,7 @@ mod tests {
     #[test]
     fn only_named_headers_are_kept_and_the_request_comes_back() {
         let request = Request::post("/rides?now=1")
+            .header("idempotency-key", "k")
             .header("authorization", "Bearer secret")
             .header("content-type", "application/json")
             .header("x-trace", "1")
@@ -54,14 +67,21 @@ mod tests {
         let (head, ()) = request.body(()).unwrap().into_parts();
         let body = Bytes::from_static(b"{}");
         let names = |policy: &Policy| -> Vec<String> {
-            of(policy, &head, &body).unwrap().headers.into_iter().map(|(name, _)| name).collect()
+            let kept = of(policy, policy.execution, &head, &body).unwrap();
+            kept.headers.into_iter().map(|(name, _)| name).collect()
         };
         assert_eq!(names(&Profile::Resume.policy()), ["content-type"]);
         let traced = Policy { request_headers: vec!["X-Trace".into()], ..Profile::Resume.policy() };
         assert_eq!(names(&traced), ["x-trace", "x-trace"]);
-        assert!(of(&Profile::Payments.policy(), &head, &body).is_none());
+        let payments = Profile::Payments.policy();
+        assert!(of(&payments, Execution::Inline, &head, &body).is_none());
+        // Accepted: with its key, and with credentials only where they are named.
+        assert_eq!(names(&Profile::Accepted.policy()), ["idempotency-key", "content-type"]);
+        let named = Policy { request_headers: vec!["authorization".into()], ..Profile::Accepted.policy() };
+        assert_eq!(names(&named), ["idempotency-key", "authorization"]);
 
-        let (again, body) = again(of(&Profile::Resume.policy(), &head, &body).unwrap()).unwrap();
+        let resume = Profile::Resume.policy();
+        let (again, body) = again(of(&resume, Execution::Inline, &head, &body).unwrap()).unwrap();
         assert_eq!((again.method, again.uri.to_string()), (Method::POST, "/rides?now=1".to_owned()));
         assert_eq!((again.headers.len(), &body[..]), (1, &b"{}"[..]));
     }

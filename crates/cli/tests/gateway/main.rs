@@ -15,6 +15,7 @@ mod process;
 mod upstream;
 mod world;
 
+mod backlog;
 mod crash;
 mod languages;
 mod memory;

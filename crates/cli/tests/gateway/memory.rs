@@ -78,7 +78,7 @@ fn large(burst: usize, number: usize) -> Call {
     Call::post("/charges").key(&format!("key-{burst}-{number}")).json(&body)
 }
 
-fn memory_kib(gateway: &Gateway, name: &str) -> usize {
+pub(crate) fn memory_kib(gateway: &Gateway, name: &str) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{}/status", gateway.pid())).unwrap();
     let line = status.lines().find(|line| line.starts_with(name)).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()

@@ -12,6 +12,7 @@
 )]
 #![expect(clippy::needless_pass_by_value, reason = "a story reads better without ampersands")]
 
+mod accepted;
 mod attacks;
 mod compare;
 mod faults;

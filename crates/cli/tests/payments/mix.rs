@@ -260,9 +260,14 @@ impl fmt::Display for Summary {
 
 /// All records of the gateway, by their keys.
 pub(crate) fn records(town: &Town, filter: &str) -> HashMap<String, Value> {
+    records_at(town, town.admin_address(), filter)
+}
+
+/// The same of another gateway.
+pub(crate) fn records_at(town: &Town, admin: SocketAddr, filter: &str) -> HashMap<String, Value> {
     let (mut all, mut after) = (HashMap::new(), String::new());
     loop {
-        let page = town.get(town.admin_address(), &format!("/api/v1/records?limit=500{filter}{after}"));
+        let page = town.get(admin, &format!("/api/v1/records?limit=500{filter}{after}"));
         let found = page["records"].as_array().unwrap();
         all.extend(found.iter().map(|record| (record["key"].as_str().unwrap().to_owned(), record.clone())));
         match page["next"].as_str() {

@@ -83,6 +83,8 @@ pub enum Event {
         /// The longest time for which any node may still replay the answer from its cache.
         cache_age_max: Duration,
     },
+    /// Its owner does not want accepted work any more.
+    Cancel,
     /// The reaper looks at a row past retention.
     Reap {
         /// How much longer than its retention a row is left alone.

@@ -141,7 +141,7 @@ pub(super) fn give_up_waiting(record: &Record, now: Now) -> Record {
 }
 
 /// Some attempt of this life may have acted, or has: one that lapsed unaccounted for, or the phases up to a recovery point.
-const fn may_have_acted(record: &Record) -> bool {
+pub(super) const fn may_have_acted(record: &Record) -> bool {
     record.unaccounted || record.recovery.is_some()
 }
 

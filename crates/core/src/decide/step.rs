@@ -74,7 +74,7 @@ pub enum Decision {
     /// Not yours, or not as you say: this is the row now (`None`: there is none). Answer from it, never with your own
     /// bytes.
     Fenced(Option<Arc<Record>>),
-    /// An operator's act that the record's state does not allow.
+    /// An act of an operator, or of the owner, that the record's state does not allow.
     Refused(Refusal),
     /// A *happened* for a key that was never seen: keep it apart for a while.
     KeepApart,
@@ -82,7 +82,7 @@ pub enum Decision {
     Nothing,
 }
 
-/// Why an operator's act was refused.
+/// Why an act of an operator, or of the owner, was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The record changed after the operator looked at it.
@@ -91,6 +91,8 @@ pub enum Refusal {
     NotSettled,
     /// Only an unknown outcome can be asked about.
     NotUnknown,
+    /// Only what still waits can be cancelled, and only if no attempt of it may have acted.
+    Begun,
 }
 
 /// The time-bounded right to execute.

@@ -111,6 +111,7 @@ fn ietf() -> Policy {
     Policy {
         methods: vec!["POST", "PATCH"],
         execution: Execution::Inline,
+        respond_async: false,
         key: KeyPolicy {
             required: true,
             empty: EmptyKey::Refused,

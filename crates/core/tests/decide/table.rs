@@ -383,6 +383,12 @@ pub(crate) const ROWS: &[Row] = &[
         cells: ["–", "Refused", "Refused", "Refused", "Done → expired", "Done → expired", "Refused", "–"],
     },
     Row {
+        name: "cancel, by its owner",
+        first: inline,
+        event: |_| Event::Cancel,
+        cells: ["–", "Done → completed", "Refused", "Refused", "Refused", "Refused", "Refused", "–"],
+    },
+    Row {
         name: "reap, before retention ends",
         first: inline,
         event: |_| reap(),

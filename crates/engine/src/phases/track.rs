@@ -11,7 +11,6 @@ use oncegate_store::Store;
 
 use crate::held::Held;
 use crate::settle::Settlement;
-use crate::workers::fraction;
 
 /// What is known of the phases of an attempt.
 #[derive(Debug, Default)]
@@ -34,10 +33,6 @@ pub(super) enum Stop {
     /// A person looks at it.
     Park(Reason),
 }
-
-/// Deferred work waits so long after its first release, and doubles it with every attempt.
-const RELEASE_BACKOFF: Duration = Duration::from_secs(1);
-const RELEASE_BACKOFF_MAX: Duration = Duration::from_mins(5);
 
 impl<S: Store> Held<S> {
     /// Whether what runs under this lease is an operation in phases: it has asked for them, or an earlier attempt had.
@@ -63,22 +58,16 @@ impl<S: Store> Held<S> {
         });
         match (stop, settlement) {
             (Some(Stop::Park(reason)), _) | (None, Settlement::Park(reason)) => Settlement::Park(reason),
-            (Some(Stop::Release(reason)), _) => self.released(reason),
+            (Some(Stop::Release(reason)), _) => released(reason),
             (None, Settlement::Unknown(reason)) => Settlement::Unknown(reason),
             (None, Settlement::Complete(answer)) => match left {
                 Some(changed) => Settlement::Park(changed_handler(&changed)),
                 None => Settlement::Complete(answer),
             },
             (None, Settlement::Release { reason, .. } | Settlement::Doubt(reason)) => {
-                self.released(failed.unwrap_or(reason))
+                released(failed.unwrap_or(reason))
             }
         }
-    }
-
-    fn released(&self, reason: Reason) -> Settlement {
-        let doubled = RELEASE_BACKOFF.saturating_mul(1 << self.lease.attempt.saturating_sub(1).min(20));
-        let backoff = doubled.min(RELEASE_BACKOFF_MAX).mul_f64(0.5 + 0.5 * fraction());
-        Settlement::Release { reason, backoff }
     }
 
     /// A journal that cannot be read is one that this handler does not know.
@@ -101,6 +90,11 @@ impl<S: Store> Held<S> {
     fn track<T>(&self, look: impl FnOnce(&Track) -> T) -> T {
         look(&self.watch.track.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
+}
+
+/// How long it waits is settled with it.
+const fn released(reason: Reason) -> Settlement {
+    Settlement::Release { reason, backoff: Duration::ZERO }
 }
 
 pub(super) fn changed_handler(changed: &dyn fmt::Display) -> Reason {

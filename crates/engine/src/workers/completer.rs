@@ -2,33 +2,49 @@
 //!
 //! **Invariants:** what is run is taken before, by a write with an end, so that nodes do not run it twice; a take in doubt is cleaned up.
 //! Whatever a run does, it holds up nobody: each is a task of its own, and there are never more than so many. Nor does what no handler
-//! here can go on with: it stays due, for another service, and a pass goes on behind it.
+//! here can go on with: it stays due, for another service, and a pass goes on behind it. No more requests are read than can be begun,
+//! however many wait; and who has few of them does not wait behind who has many ([`oncegate_store::turns`]).
 
 use std::collections::HashSet;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use futures_util::future::join_all;
 use oncegate_core::decide::{Decision, Event, Reserve, Take};
-use oncegate_core::identity::RecordId;
-use oncegate_core::record::{Record, StoredRequest};
+use oncegate_core::identity::{RecordId, Token};
+use oncegate_core::record::{Record, State, StoredRequest};
+use oncegate_core::scope::Operation;
 use oncegate_core::time::Timestamp;
-use oncegate_store::{Due, Effect, Moments, Scan, Store, StoreError};
+use oncegate_store::{Cursor, Due, Effect, Moments, Scan, Store, StoreError, Turn};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::{Pass, WorkerOptions};
+use super::{Pass, SCANS_MAX, WorkerOptions};
 use crate::engine::Engine;
 use crate::held::Held;
 use crate::route::{Route, new_token};
 
 /// Runs an operation again from its stored request: what a service brings, so that its abandoned operations are finished.
 pub trait Finisher<S: Store>: Send + Sync + 'static {
+    /// What it can run.
+    fn runs(&self) -> Runs;
+
     /// The route whose handler can go on with this record; `None`: not a handler of this service.
     fn route(&self, record: &Record) -> Option<Route>;
 
     /// Runs it, and settles it. A lease that is dropped settles itself.
     fn finish(&self, held: Box<Held<S>>, left: Left) -> Finishing<'_>;
+}
+
+/// What a service can run without its clients.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Runs {
+    /// Accepted requests of these operations.
+    pub operations: Vec<Operation>,
+    /// Whether it can go on with what lapsed, after its last recovery point.
+    pub resumes: bool,
 }
 
 /// A run under way.
@@ -43,18 +59,37 @@ pub struct Left {
     pub request: StoredRequest,
 }
 
-/// The completer of one engine: who runs, how many more may, and how far it has looked.
-pub(super) struct Completer<S: Store> {
-    finisher: Arc<dyn Finisher<S>>,
-    places: Arc<Semaphore>,
-    /// For each kind that it looks for; kept between passes, so that each of them can be bounded.
-    looked: [Mutex<Looked>; KINDS.len()],
+/// What came of a wish to run something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Taken {
+    /// It runs.
+    Begun,
+    /// Another node was there first, or it is over.
+    Elsewhere,
+    /// Nobody here can run it.
+    Unable,
 }
 
-/// So many scans of a kind a pass may take, each of twice as many rows as the one before.
+/// A take on its way. Given up, also by a shutdown in the middle of it, it grants nothing: nobody would run it, and its lease would lapse as
+/// if somebody had.
+struct Taking<'t, S: Store> {
+    engine: &'t Engine<S>,
+    token: Token,
+    row: &'t Arc<Record>,
+    may_land: bool,
+}
+
+impl<S: Store> Drop for Taking<'_, S> {
+    fn drop(&mut self) {
+        if self.may_land {
+            let (row, over) = (Arc::clone(self.row), self.row.version);
+            self.engine.clean_up(Reserve::Take(self.token), Some(row), Some(over));
+        }
+    }
+}
+
+/// So many scans a pass may take for what lapsed, each of twice as many rows as the one before.
 const SCANS: u32 = 4;
-/// What it looks for.
-const KINDS: [Due; 2] = [Due::Resumable, Due::Pending];
 
 /// How far it has looked: all before this moment, and these of this moment.
 #[derive(Debug)]
@@ -75,8 +110,8 @@ impl Looked {
         scan.records.into_iter().filter(|row| !self.met.contains(&row.id)).collect()
     }
 
-    fn at(&mut self, what: Due, row: &Record) {
-        let moment = what.moment(row).unwrap_or(self.until);
+    fn at(&mut self, row: &Record) {
+        let moment = Due::Resumable.moment(row).unwrap_or(self.until);
         if moment > self.until {
             *self = Self { until: moment, met: HashSet::new() };
         }
@@ -84,10 +119,44 @@ impl Looked {
     }
 }
 
+/// So long places that become free are gathered.
+const GATHERED: Duration = Duration::from_millis(5);
+
+/// The completer of one engine: who runs, how many more may, and how far it has looked.
+pub(super) struct Completer<S: Store> {
+    finisher: Arc<dyn Finisher<S>>,
+    places: Arc<Semaphore>,
+    /// Where the next turn of the lines that wait goes on.
+    turn: Mutex<Option<Cursor>>,
+    /// Of what lapsed; kept between passes, so that each of them can be bounded.
+    looked: Mutex<Looked>,
+}
+
 impl<S: Store> Completer<S> {
     pub(super) fn new(finisher: Arc<dyn Finisher<S>>, at_once: usize) -> Self {
-        let looked = std::array::from_fn(|_| Mutex::default());
-        Self { finisher, places: Arc::new(Semaphore::new(at_once.max(1))), looked }
+        let places = Arc::new(Semaphore::new(at_once.max(1)));
+        Self { finisher, places, turn: Mutex::default(), looked: Mutex::default() }
+    }
+
+    /// Returns when something can be begun. Who had to wait for it waits a little longer, so that others that end meanwhile are replaced by
+    /// the same look.
+    async fn has_room(&self) {
+        if self.places.available_permits() == 0 && self.places.acquire().await.is_ok() {
+            tokio::time::sleep(GATHERED).await;
+        }
+    }
+
+    /// All places that are free.
+    fn free(&self) -> Vec<OwnedSemaphorePermit> {
+        std::iter::from_fn(|| Arc::clone(&self.places).try_acquire_owned().ok()).collect()
+    }
+
+    fn looked(&self) -> MutexGuard<'_, Looked> {
+        self.looked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn turn(&self) -> MutexGuard<'_, Option<Cursor>> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -107,26 +176,34 @@ impl<S: Store> Engine<S> {
         completer: &Completer<S>,
         options: &WorkerOptions,
     ) -> Result<Pass, Arc<StoreError>> {
-        let mut all = Pass::default();
-        for (what, kept) in KINDS.into_iter().zip(&completer.looked) {
-            let mut looked = std::mem::take(&mut *kept.lock().unwrap_or_else(PoisonError::into_inner));
-            let passed = self.complete_kind(completer, what, &mut looked, options.batch).await;
-            // Also after an error: the next pass goes on behind what this one has looked at.
-            *kept.lock().unwrap_or_else(PoisonError::into_inner) = looked;
-            let pass = passed?;
-            all.seen += pass.seen;
-            all.changed += pass.changed;
-            all.more |= pass.more;
-        }
-        Ok(all)
+        completer.has_room().await;
+        let runs = completer.finisher.runs();
+        let resumed = if runs.resumes { self.resume(completer, options).await? } else { Pass::default() };
+        let called = self.call_lines(completer, runs.operations).await?;
+        Ok(Pass {
+            seen: resumed.seen + called.seen,
+            changed: resumed.changed + called.changed,
+            more: resumed.more || called.more,
+        })
     }
 
-    /// Goes over what is due of one kind, from where the last pass came to, until there is no place left, or no more rows. Then the next
-    /// pass begins with the longest due again.
-    async fn complete_kind(
+    /// Goes on with what lapsed, the longest first.
+    async fn resume(
         &self,
         completer: &Completer<S>,
-        what: Due,
+        options: &WorkerOptions,
+    ) -> Result<Pass, Arc<StoreError>> {
+        let mut looked = std::mem::take(&mut *completer.looked());
+        let passed = self.resume_from(completer, &mut looked, options.batch).await;
+        // Also after an error: the next pass goes on behind what this one has looked at.
+        *completer.looked() = looked;
+        passed
+    }
+
+    /// From where the last pass came to, until there is no place left, or no more rows. Then the next one begins with the longest due again.
+    async fn resume_from(
+        &self,
+        completer: &Completer<S>,
         looked: &mut Looked,
         batch: usize,
     ) -> Result<Pass, Arc<StoreError>> {
@@ -135,11 +212,12 @@ impl<S: Store> Engine<S> {
             if completer.places.available_permits() == 0 {
                 return Ok(pass);
             }
-            let moments = Moments { from: looked.until, by: self.due_by(what) };
+            // A lease has lapsed when it has by every clock.
+            let now = self.now();
+            let moments = Moments { from: looked.until, by: now.at.minus(now.error) };
             // Those that are met again must not fill the scan.
             let limit = (batch << scan) + looked.met.len();
-            let scan = self.0.store.due_in(what, moments, limit).await?;
-            let fresh = looked.fresh(scan);
+            let fresh = looked.fresh(self.0.store.due_in(Due::Resumable, moments, limit).await?);
             if fresh.is_empty() {
                 *looked = Looked::default();
                 pass.more = false;
@@ -147,9 +225,9 @@ impl<S: Store> Engine<S> {
             }
             for row in fresh {
                 let Ok(place) = Arc::clone(&completer.places).try_acquire_owned() else { return Ok(pass) };
-                looked.at(what, &row);
+                looked.at(&row);
                 pass.seen += 1;
-                pass.changed += usize::from(self.take_up(completer, row, place).await?);
+                pass.changed += usize::from(self.take_up(completer, row, place).await? == Taken::Begun);
             }
             // Where nothing could be taken up, what is left can wait for the next turn.
             pass.more = pass.changed > 0;
@@ -157,26 +235,61 @@ impl<S: Store> Engine<S> {
         Ok(pass)
     }
 
-    /// A lease has lapsed when it has by every clock.
-    fn due_by(&self, what: Due) -> Timestamp {
-        let now = self.now();
-        if what == Due::Resumable { now.at.minus(now.error) } else { now.at }
+    /// Runs what waits, line by line.
+    async fn call_lines(
+        &self,
+        completer: &Completer<S>,
+        operations: Vec<Operation>,
+    ) -> Result<Pass, Arc<StoreError>> {
+        let places = completer.free();
+        if operations.is_empty() || places.is_empty() {
+            return Ok(Pass::default());
+        }
+        let mut turn = Turn { operations, after: completer.turn().take(), limit: places.len() };
+        let mut waiting = self.0.store.waiting(&turn, self.now().at).await?;
+        // Many lines in which nothing is due: a pass looks at so many, and the next one goes on.
+        for _ in 1..SCANS_MAX {
+            if !waiting.scan.records.is_empty() || waiting.is_round {
+                break;
+            }
+            turn.after = waiting.next;
+            waiting = self.0.store.waiting(&turn, self.now().at).await?;
+        }
+        *completer.turn() = waiting.next;
+        let seen = waiting.scan.records.len();
+        // Together, so that they share a commit.
+        let rows = waiting.scan.records.into_iter().zip(places);
+        let (mut changed, mut unable) = (0, 0);
+        for taken in join_all(rows.map(|(row, place)| self.take_up(completer, row, place))).await {
+            match taken? {
+                Taken::Begun => changed += 1,
+                Taken::Elsewhere => {}
+                Taken::Unable => unable += 1,
+            }
+        }
+        let may_be_more = seen >= turn.limit || !waiting.is_round;
+        Ok(Pass { seen, changed, more: may_be_more && unable < seen })
     }
 
-    /// Takes one, and begins it; says whether it did.
+    /// Takes one, and begins it.
     async fn take_up(
         &self,
         completer: &Completer<S>,
         row: Record,
         place: OwnedSemaphorePermit,
-    ) -> Result<bool, Arc<StoreError>> {
+    ) -> Result<Taken, Arc<StoreError>> {
         let (Some(request), Some(route)) = (row.request.clone(), completer.finisher.route(&row)) else {
             tracing::debug!(record = %row.id, operation = %row.operation, "no handler here can go on with it");
-            return Ok(false);
+            return Ok(Taken::Unable);
         };
         let row = Arc::new(row);
-        let Some(held) = self.take(&route, &row).await? else { return Ok(false) };
-        tracing::info!(record = %row.id, attempt = held.lease().attempt, "going on with what its client has left");
+        let Some(held) = self.take(&route, &row).await? else { return Ok(Taken::Elsewhere) };
+        match row.state {
+            State::Pending { .. } => tracing::debug!(record = %row.id, "running what was accepted"),
+            _ => {
+                tracing::info!(record = %row.id, attempt = held.lease().attempt, "going on with what its client has left");
+            }
+        }
         let (finisher, left) = (Arc::clone(&completer.finisher), Left { record: row, request });
         self.0.runtime.spawn(async move {
             let _place = place;
@@ -186,7 +299,7 @@ impl<S: Store> Engine<S> {
                 tracing::error!(record = %id, "what goes on with abandoned operations panicked");
             }
         });
-        Ok(true)
+        Ok(Taken::Begun)
     }
 
     /// The lease on a row that waits for a worker; `None`: somebody else has it, or it is over.
@@ -195,15 +308,11 @@ impl<S: Store> Engine<S> {
         let policy = route.policy();
         let take = Take { token, lease: policy.lease, attempt_deadline: policy.attempt_deadline };
         let in_flight = self.0.writer.in_flight();
-        let stepped = match self.step(&Event::Take(take), Some(Arc::clone(row))).await {
-            Ok(stepped) => stepped,
-            Err(error) => {
-                if error.effect() == Effect::Unknown {
-                    self.clean_up(Reserve::Take(token), Some(Arc::clone(row)), Some(row.version));
-                }
-                return Err(error);
-            }
-        };
+        let mut taking = Taking { engine: self, token, row, may_land: true };
+        let stepped = self.step(&Event::Take(take), Some(Arc::clone(row))).await;
+        taking.may_land = stepped.as_ref().is_err_and(|error| error.effect() == Effect::Unknown);
+        drop(taking);
+        let stepped = stepped?;
         let (Decision::Execute(lease), Some(row)) = (stepped.step.decision, stepped.row) else {
             return Ok(None);
         };

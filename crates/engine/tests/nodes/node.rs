@@ -146,7 +146,7 @@ fn described(arrived: &Result<Arrived<PostgresStore>, Unavailable>) -> String {
         Ok(Arrived::Unsettled { .. }) => "unsettled".to_owned(),
         Ok(Arrived::Gone { .. }) => "gone".to_owned(),
         Ok(Arrived::Mismatch) => "mismatch".to_owned(),
-        Ok(Arrived::Accepted(_)) => "accepted".to_owned(),
+        Ok(Arrived::Accepted { .. }) => "accepted".to_owned(),
         Err(unavailable) => format!("unavailable {unavailable}"),
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use oncegate_core::policy::Profile;
 use oncegate_core::record::{Record, StateKind, StoredRequest};
 use oncegate_engine::{
-    Arrived, Engine, Finisher, Finishing, Held, JobError, Left, Route, WorkerOptions, Workers,
+    Arrived, Engine, Finisher, Finishing, Held, JobError, Left, Route, Runs, WorkerOptions, Workers,
 };
 use oncegate_store_sql::SqliteStore;
 use oncegate_store_sql::sqlx::SqliteTransactions;
@@ -45,6 +45,10 @@ impl Driver {
 }
 
 impl Finisher<SqliteStore> for Driver {
+    fn runs(&self) -> Runs {
+        Runs { operations: vec![self.route.operation().clone()], resumes: true }
+    }
+
     fn route(&self, record: &Record) -> Option<Route> {
         (record.operation == *self.route.operation()).then(|| self.route.clone())
     }

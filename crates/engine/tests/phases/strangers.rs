@@ -9,7 +9,7 @@ use oncegate_core::policy::Profile;
 use oncegate_core::record::{Record, StateKind, StoredRequest};
 use oncegate_core::scope::Operation;
 use oncegate_core::time::{Now, Timestamp};
-use oncegate_engine::{Engine, Finisher, Finishing, Held, Left, Options, Route, Worker, WorkerOptions};
+use oncegate_engine::{Engine, Finisher, Finishing, Held, Left, Options, Route, Runs, Worker, WorkerOptions};
 use oncegate_store::memory::MemoryStore;
 use oncegate_store::{Store, Write};
 use oncegate_test_servers::until;
@@ -31,6 +31,10 @@ struct Finishes {
 }
 
 impl<S: Store> Finisher<S> for Finishes {
+    fn runs(&self) -> Runs {
+        Runs { operations: vec![self.route.operation().clone()], resumes: true }
+    }
+
     fn route(&self, record: &Record) -> Option<Route> {
         (record.operation == *self.route.operation()).then(|| self.route.clone())
     }

@@ -4,6 +4,7 @@
 
 mod contended;
 mod crew;
+mod deferred;
 mod executions;
 mod failing;
 mod looping;

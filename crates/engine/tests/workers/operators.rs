@@ -64,7 +64,7 @@ async fn bring(engine: &Engine<Shaky>, stands: Stands) -> RecordId {
                 body: b"{}".to_vec(),
             };
             let arrival = Arrival { request: Some(request), ..crate::world::request(&deferred, "k") };
-            assert!(matches!(engine.arrive(&deferred, arrival).await.unwrap(), Arrived::Accepted(_)));
+            assert!(matches!(engine.arrive(&deferred, arrival).await.unwrap(), Arrived::Accepted { .. }));
         }
         // It runs on, on a node that nobody hears of.
         Stands::InProgress => std::mem::forget(held(engine, &route, "k").await),

@@ -62,7 +62,7 @@ async fn what_is_in_progress_or_unknown_is_never_removed() {
     doubted(&engine, &route, "doubted").await;
     // Promised to a second client, so that it has an end; and yet it runs.
     let later = Arrival { execution: Execution::Deferred, ..deferred(&route, "running") };
-    assert!(matches!(engine.arrive(&route, later).await.unwrap(), Arrived::Accepted(_)));
+    assert!(matches!(engine.arrive(&route, later).await.unwrap(), Arrived::Accepted { .. }));
     assert!(row(&engine, held.id()).await.expires_at.is_some());
     for _ in 0..3 {
         hand.turn(87_600 * HOUR);
@@ -198,7 +198,7 @@ async fn accepted_work_past_its_limit_is_answered_with_408_whose_retention_start
     let (engine, _, hand) = node().await;
     let route = route(|policy| (policy.retention, policy.execution) = (HOUR, Execution::Deferred));
     let arrived = engine.arrive(&route, deferred(&route, "k")).await.unwrap();
-    assert!(matches!(arrived, Arrived::Accepted(_)), "{arrived:?}");
+    assert!(matches!(arrived, Arrived::Accepted { .. }), "{arrived:?}");
     hand.turn(OVER);
     hand.turn_back(Duration::from_micros(1));
     assert_eq!(pass(&engine, Worker::Reaper).await.changed, 0);

@@ -28,6 +28,9 @@ const ADMIN: &str = "--admin (ONCEGATE_ADMIN)";
 const STORE: &str = "--store (ONCEGATE_STORE)";
 const PROFILE: &str = "--profile (ONCEGATE_PROFILE)";
 
+/// Accepted requests that are executed at once, on one gateway: they share `limits.executions_max` with all others.
+const DEFERRED_MAX: usize = 32;
+
 /// What is being checked.
 pub(super) struct Source<'a> {
     pub(super) path: Option<&'a Path>,
@@ -320,6 +323,8 @@ fn workers(file: &File, source: &Source<'_>) -> Result<Workers, ConfigError> {
             reap_every: pause(typed.reap_every.as_ref(), default.reap_every, source)?,
             reconcile_every: pause(typed.reconcile_every.as_ref(), default.reconcile_every, source)?,
             probes_at_once: positive(typed.probes_max.as_ref(), default.probes_at_once, source)?,
+            complete_every: pause(typed.deferred_every.as_ref(), default.complete_every, source)?,
+            completions_at_once: positive(typed.deferred_max.as_ref(), DEFERRED_MAX, source)?,
             apart_for: typed.early_events_for.map_or(default.apart_for, |span| span.0),
             audit_retention: pause(typed.audit_retention.as_ref(), default.audit_retention, source)?,
             ..default

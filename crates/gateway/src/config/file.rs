@@ -11,7 +11,7 @@ use oncegate_core::policy::{
     AfterDoubt, EmptyKey, ForwardKey, KeySyntax, Mismatch, MismatchStatus, OnServerError, OnUnavailable,
     Profile, ScopeWidth, StoredStatuses, WhileInProgress,
 };
-use oncegate_core::record::{CrashPolicy, RetentionFrom};
+use oncegate_core::record::{CrashPolicy, Execution, RetentionFrom};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use toml::Spanned;
@@ -180,6 +180,8 @@ pub(crate) struct Workers {
     pub(crate) reap_every: Option<Spanned<Span>>,
     pub(crate) reconcile_every: Option<Spanned<Span>>,
     pub(crate) probes_max: Option<Spanned<Count>>,
+    pub(crate) deferred_every: Option<Spanned<Span>>,
+    pub(crate) deferred_max: Option<Spanned<Count>>,
     pub(crate) early_events_for: Option<Span>,
     pub(crate) audit_retention: Option<Spanned<Span>>,
     pub(crate) audit_executions: Option<bool>,
@@ -200,6 +202,9 @@ pub(crate) struct Rules {
     pub(crate) pattern: Option<Spanned<String>>,
     pub(crate) profile: Option<Spanned<ProfileName>>,
     pub(crate) methods: Option<Spanned<Vec<String>>>,
+    pub(crate) execution: Option<Word<Execution>>,
+    pub(crate) respond_async: Option<bool>,
+    pub(crate) request_headers: Option<Spanned<Vec<String>>>,
     pub(crate) key_required: Option<bool>,
     pub(crate) key_empty: Option<Word<EmptyKey>>,
     pub(crate) key_syntax: Option<Word<KeySyntax>>,
@@ -295,6 +300,10 @@ impl<'de> Deserialize<'de> for Fingerprint {
             _ => Err(D::Error::custom(EXPECTED)),
         }
     }
+}
+
+impl Words for Execution {
+    const TABLE: &'static [(&'static str, Self)] = &[("inline", Self::Inline), ("deferred", Self::Deferred)];
 }
 
 impl Words for EmptyKey {

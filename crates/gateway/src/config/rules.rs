@@ -4,8 +4,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderName;
 use oncegate_core::policy::{AfterDoubt, KeyForm, KeyPattern, Policy, Profile, WhileInProgress};
 use oncegate_core::record::{AfterRetention, CrashPolicy, GoneStatus};
+use oncegate_tower::headers::HOP_BY_HOP;
 use oncegate_tower::{Named, Routes};
 use toml::Spanned;
 
@@ -180,7 +182,30 @@ fn probe(
     Ok(Some(probe))
 }
 
-/// Where a choice is made that the layer does not offer yet.
+/// Names of headers, in lower case. Those of one connection mean nothing later, and the rest is the gateway's to say.
+fn headers_of(names: &Spanned<Vec<String>>, source: &Source<'_>) -> Result<Vec<Box<str>>, ConfigError> {
+    let mut kept: Vec<Box<str>> = Vec::new();
+    for name in names.get_ref() {
+        let Ok(parsed) = name.parse::<HeaderName>() else {
+            return Err(source.error(&names.span(), format!("{name:?} is not the name of a header")));
+        };
+        let is_connections = HOP_BY_HOP.contains(&parsed.as_str());
+        if is_connections || OF_THE_GATEWAY.contains(&parsed.as_str()) {
+            let words = format!("{name:?} is of one connection, or said by the gateway itself; leave it out");
+            return Err(source.error(&names.span(), words));
+        }
+        if !kept.iter().any(|one| **one == *parsed.as_str()) {
+            kept.push(parsed.as_str().into());
+        }
+    }
+    Ok(kept)
+}
+
+/// What a request that is run later carries in any case, as the gateway knows it.
+const OF_THE_GATEWAY: [&str; 6] =
+    ["host", "content-length", "idempotency-key", "idempotency-attempt", "oncegate-peer", "oncegate-proto"];
+
+/// Where a choice is made that the layer does not offer.
 fn not_yet(rules: &Rules) -> Option<Range<usize>> {
     let resume = rules.crash.as_ref().filter(|crash| crash.get_ref().0 == CrashPolicy::Resume);
     let accept = rules.in_progress.as_ref().filter(|choice| choice.get_ref().0 == WhileInProgress::Accept);
@@ -229,6 +254,7 @@ fn overlay(policy: &mut Policy, rules: &Rules, source: &Source<'_>) -> Result<()
         };
     }
     take! {
+        policy.execution => rules.execution,
         policy.key.empty => rules.key_empty,
         policy.key.syntax => rules.key_syntax,
         policy.forward_key => rules.forward_key,
@@ -255,6 +281,10 @@ fn overlay(policy: &mut Policy, rules: &Rules, source: &Source<'_>) -> Result<()
     if let Some(given) = &rules.crash {
         policy.crash = given.get_ref().0;
     }
+    if let Some(names) = &rules.request_headers {
+        policy.request_headers = headers_of(names, source)?;
+    }
+    policy.respond_async = rules.respond_async.unwrap_or(policy.respond_async);
     policy.key.required = rules.key_required.unwrap_or(policy.key.required);
     policy.keeps_cookies = rules.keep_cookies.unwrap_or(policy.keeps_cookies);
     policy.horizon = rules.horizon.map(|span| span.0).or(policy.horizon);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use oncegate_core::fingerprint::{Fields, Mode};
 use oncegate_core::policy::KeyForm;
-use oncegate_core::record::{AfterRetention, Execution};
+use oncegate_core::record::AfterRetention;
 
 use super::file::After;
 use super::rules::Rule;
@@ -58,8 +58,11 @@ impl Rule {
             let methods: Vec<_> = policy.methods.iter().map(|method| quoted(method)).collect();
             settings.push(("methods", format!("[{}]", methods.join(", "))));
         }
-        if policy.execution == Execution::Deferred {
-            settings.push(("execution", quoted("deferred")));
+        settings.push(("execution", quoted(policy.execution.word())));
+        settings.push(("respond_async", policy.respond_async.to_string()));
+        if policy.may_defer() {
+            let names: Vec<_> = policy.request_headers.iter().map(|name| quoted(name)).collect();
+            settings.push(("request_headers", format!("[{}]", names.join(", "))));
         }
         settings.extend([
             ("key_required", policy.key.required.to_string()),

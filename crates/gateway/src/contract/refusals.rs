@@ -43,6 +43,8 @@ pub(crate) fn refusals(policy: &Policy, scope: &ScopeRule) -> Vec<Refusal> {
 fn of_code(code: Code, policy: &Policy, scope: &ScopeRule) -> Vec<Refusal> {
     let usual = Problem::new(code, "");
     let one = |when: &str, then| vec![Refusal::of(&usual, when, then)];
+    // Nobody waits for the API itself then.
+    let is_deferred = policy.execution == Execution::Deferred;
     match code {
         Code::ScopeMissing => one(scope_missing(scope), "Send the credentials that the API asks for."),
         Code::KeyMissing if policy.key.required => {
@@ -56,6 +58,8 @@ fn of_code(code: Code, policy: &Policy, scope: &ScopeRule) -> Vec<Refusal> {
             one(request_invalid(&policy.fingerprint), "Correct the body. The key is still unused.")
         }
         Code::KeyReused => key_reused(policy),
+        // 202 instead.
+        Code::InProgress if policy.in_progress == WhileInProgress::Accept || is_deferred => Vec::new(),
         Code::InProgress => {
             let when = match policy.in_progress {
                 WhileInProgress::Wait => {
@@ -94,7 +98,7 @@ fn of_code(code: Code, policy: &Policy, scope: &ScopeRule) -> Vec<Refusal> {
                 "Send less. The key is still unused.",
             )]
         }
-        Code::UpstreamUnreachable => {
+        Code::UpstreamUnreachable if !is_deferred => {
             let problem = usual.retry_after(policy.retry_in_progress);
             vec![Refusal::of(&problem, "The API could not be reached. Nothing was executed.", SAME_AGAIN)]
         }
@@ -111,9 +115,13 @@ fn of_code(code: Code, policy: &Policy, scope: &ScopeRule) -> Vec<Refusal> {
             "Too many requests at once. Nothing was executed.",
             "Wait for `Retry-After`. Send the same request with the same key again.",
         ),
-        Code::NotStarted if policy.execution == Execution::Deferred => one(
+        Code::NotStarted if policy.may_defer() => one(
             "It was accepted, and not started in time. Nothing was executed.",
             "Send it again with a new key if it is still wanted.",
+        ),
+        Code::Cancelled if policy.may_defer() => one(
+            "It was accepted, and you cancelled it before it began. Nothing was executed.",
+            "Send it again with a new key if it is wanted after all.",
         ),
         Code::RequestMalformed => one(
             "Two readers of HTTP could understand the request differently. Nothing was executed.",
@@ -125,9 +133,13 @@ fn of_code(code: Code, policy: &Policy, scope: &ScopeRule) -> Vec<Refusal> {
             let then = "Look the result up. With a key this would not be left to you.";
             vec![Refusal::of(&usual, when, then), Refusal::of(&usual.clone().with_status(504), when, then)]
         }
-        // Keys that are not required; deferred work, and requests without a key, only; limits by scope are not this gateway's; lookups are another endpoint.
+        // Keys that are not required; deferred work, or work that is not, and requests without a key, only; limits by scope are not this
+        // gateway's; lookups and cancelling are another endpoint.
         Code::KeyMissing
         | Code::NotStarted
+        | Code::Cancelled
+        | Code::NotCancellable
+        | Code::UpstreamUnreachable
         | Code::UpstreamFailed
         | Code::RateLimited
         | Code::TooManyKeys
@@ -174,12 +186,18 @@ fn outcome_unknown(policy: &Policy) -> Vec<Refusal> {
             "An earlier try may have taken effect, and this is being found out.".to_owned()
         }
     };
-    vec![
-        Refusal::of(
-            &Problem::outcome_unknown_first(policy.retry_unknown),
-            "This try may have taken effect: the API did not answer, or its answer could not be recorded in time.",
-            then,
-        ),
-        Refusal::of(&Problem::outcome_unknown(policy.retry_unknown), later, then),
-    ]
+    let first = Refusal::of(
+        &Problem::outcome_unknown_first(policy.retry_unknown),
+        "This try may have taken effect: the API did not answer, or its answer could not be recorded in time.",
+        then,
+    );
+    let later = Refusal::of(&Problem::outcome_unknown(policy.retry_unknown), later, then);
+    let mut all = Vec::new();
+    if policy.execution == Execution::Inline {
+        all.push(first);
+    }
+    if policy.after_doubt != AfterDoubt::Accept {
+        all.push(later);
+    }
+    all
 }

@@ -23,7 +23,10 @@ pub(super) fn contract(
     let policy = route.policy();
     let refusals = refusals(policy, &config.scope);
     parameter(operation, policy, document);
-    let left = responses(operation, &refusals, document);
+    let mut left = responses(operation, &refusals, document);
+    if policy.may_defer() {
+        left.extend(accepted(operation, document));
+    }
     operation.insert("x-idempotency", extension(route, config, &refusals));
     left
 }
@@ -89,6 +92,39 @@ fn responses(operation: &mut Object, refusals: &[Refusal], document: &Object) ->
                 )),
             }
         }
+    });
+    left
+}
+
+/// 202, beside what is said of it already.
+fn accepted(operation: &mut Object, document: &Object) -> Option<String> {
+    let mut left = None;
+    operation.edit("responses", |responses| {
+        let typed = match responses.get("202") {
+            Some(Node::Object(typed)) => typed.clone(),
+            _ => Object::default(),
+        };
+        let Some(mut response) = typed.whole(document) else {
+            left = Some("the answer 202 is described in another document, and was left as it is".to_owned());
+            return;
+        };
+        if response.get("description").is_none() {
+            let words = "Accepted, and run by itself. `Location` gives the state, and then the answer.";
+            response.insert("description", words);
+        }
+        response.edit("headers", |headers| {
+            for (name, kind, words) in [
+                ("Location", "string", "Where the answer will be."),
+                ("Retry-After", "integer", "Seconds to wait before it is asked for."),
+            ] {
+                if headers.get(name).is_none() {
+                    let schema = Object::of([("type", kind.into())]);
+                    headers
+                        .insert(name, Object::of([("description", words.into()), ("schema", schema.into())]));
+                }
+            }
+        });
+        responses.insert("202", response);
     });
     left
 }
@@ -190,6 +226,11 @@ fn extension(route: &Route, config: &Config, refusals: &[Refusal]) -> Object {
         ("retention_from", policy.retention_from.word().into()),
         ("after_retention", setting("after_retention")),
     ]);
+    if policy.may_defer() {
+        extension.insert("execution", policy.execution.word());
+        extension.insert("respond_async", policy.respond_async);
+        extension.insert("wait_limit_s", policy.wait_limit.as_secs());
+    }
     if let AfterRetention::Gone { tombstone, .. } = policy.after_retention {
         extension.insert("tombstone_s", tombstone.as_secs());
     }

@@ -188,7 +188,7 @@ fn add_via(headers: &mut HeaderMap, version: Version) {
 }
 
 /// The host that the client asked for.
-fn client_host(uri: &Uri, headers: &HeaderMap) -> Option<HeaderValue> {
+pub(crate) fn client_host(uri: &Uri, headers: &HeaderMap) -> Option<HeaderValue> {
     match uri.authority() {
         Some(authority) => HeaderValue::from_str(authority.as_str()).ok(),
         None => headers.get(header::HOST).cloned(),

@@ -1,45 +1,39 @@
-//! `GET /.oncegate/operations/{id}`: a caller's own operation. Another tenant's is as absent as one that never was.
+//! `/.oncegate/operations/{id}`: a caller's own operation. `GET` of an accepted one gives its state and then its answer, of any other a
+//! description; `DELETE` takes back what nobody has begun. Another tenant's is as absent as one that never was.
 
 use http::{Method, Request, StatusCode};
-use oncegate::AnyStore;
+use http_body_util::Either;
 use oncegate_core::identity::RecordId;
 use oncegate_core::problem::{Code, Problem};
-use oncegate_engine::Engine;
-use oncegate_tower::scope::Tenant;
+use oncegate_core::record::Execution;
 
-use super::{Answer, ClientBody, OPERATIONS, own, refusal};
-use crate::config::ScopeRule;
+use super::{Answer, ClientBody, Current, OPERATIONS, Public, own, refusal, shed};
 use crate::record;
 
-pub(super) async fn answer(
-    engine: &Engine<AnyStore>,
-    scope: &ScopeRule,
-    request: Request<ClientBody>,
-) -> Answer {
+pub(super) async fn answer(public: &Public, current: &Current, request: Request<ClientBody>) -> Answer {
     let (head, body) = request.into_parts();
     oncegate_tower::leave(&head.headers, body).await;
     let id = head.uri.path().strip_prefix(OPERATIONS).and_then(|id| id.parse::<RecordId>().ok());
-    let (Some(id), &Method::GET | &Method::HEAD) = (id, &head.method) else {
+    let (Some(id), &Method::GET | &Method::HEAD | &Method::DELETE) = (id, &head.method) else {
         return refusal(&not_found());
     };
-    let Some(tenant) = scope.of(&head) else {
-        let advice = scope.advice(&head);
-        let words = format!(
-            "Operations are shown to whom they belong, and this request does not say who asks. {advice}."
-        );
-        return refusal(&Problem::new(Code::ScopeMissing, words));
+    let row = match current.layer.find_operation(&head, id).await {
+        Ok(row) => row,
+        Err(problem) if problem.code() == Code::OperationNotFound => return refusal(&not_found()),
+        Err(problem) => return refusal(&problem),
     };
-    match engine.read(id).await {
-        Ok(Some(row)) if row.address.scope.tenant_str() == tenant => {
-            let shown = record::for_owner(&row, engine.now());
+    if head.method == Method::DELETE {
+        return current.layer.cancel_operation(&row).await.map(Either::Left);
+    }
+    match row.execution {
+        Execution::Inline => {
+            let shown = record::for_owner(&row, public.engine.now());
             own(StatusCode::OK, "application/json", shown.to_string().into_bytes())
         }
-        Ok(_) => refusal(&not_found()),
-        Err(error) => {
-            tracing::warn!(%error, "an operation could not be read");
-            let words = "The record could not be read right now. Ask again later.";
-            let problem = Problem::new(Code::StoreUnavailable, words);
-            refusal(&problem.retry_after(std::time::Duration::from_secs(5)))
+        Execution::Deferred => {
+            // Whoever waits takes a place, as every other request does.
+            let Some(_place) = public.limiter.admit() else { return refusal(&shed()) };
+            current.layer.show_operation(&head, row).await.map(Either::Left)
         }
     }
 }

@@ -31,7 +31,8 @@ fn rows(part: &str) -> Vec<(u16, String)> {
 
 #[test]
 fn statuses_by_policy() {
-    let always = [
+    // Of every route whose client waits.
+    let inline = [
         (400, "key_invalid"),
         (400, "request_invalid"),
         (400, "request_malformed"),
@@ -45,7 +46,19 @@ fn statuses_by_policy() {
         (503, "overloaded"),
         (504, "outcome_unknown"),
     ];
-    let table: [(&str, &[(u16, &str)]); 7] = [
+    let deferred = [
+        (400, "key_invalid"),
+        (400, "request_invalid"),
+        (400, "request_malformed"),
+        (401, "scope_missing"),
+        (408, "not_started"),
+        (409, "answer_not_kept"),
+        (410, "cancelled"),
+        (413, "too_large"),
+        (503, "store_unavailable"),
+        (503, "overloaded"),
+    ];
+    let table: [(&str, &[(u16, &str)]); 9] = [
         ("profile = \"ietf\"", &[(400, "key_missing"), (422, "key_reused")]),
         ("profile = \"stripe\"", &[(400, "key_reused"), (502, "upstream_failed"), (504, "upstream_failed")]),
         ("profile = \"payments\"", &[(400, "key_missing"), (410, "key_expired"), (422, "key_reused")]),
@@ -56,8 +69,14 @@ fn statuses_by_policy() {
             &[(400, "key_missing"), (404, "key_expired"), (409, "key_reused")],
         ),
         ("profile = \"ietf\"\nmismatch = \"replay\"", &[(400, "key_missing")]),
+        ("profile = \"accepted\"", &[(400, "key_missing"), (410, "key_expired"), (422, "key_reused")]),
+        (
+            "profile = \"ietf\"\nrespond_async = true",
+            &[(400, "key_missing"), (408, "not_started"), (410, "cancelled"), (422, "key_reused")],
+        ),
     ];
     for (settings, more) in table {
+        let always = if settings.contains("accepted") { &deferred[..] } else { &inline };
         let mut expected: Vec<_> =
             always.iter().chain(more).map(|(status, code)| (*status, (*code).to_owned())).collect();
         let mut got = rows(&of(settings).0);

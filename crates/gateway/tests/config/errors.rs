@@ -112,9 +112,12 @@ const WRONG: &[(&str, &str)] = &[
         "[defaults]\nprofile = \"strict\"",
         "2:11: there is no profile \"strict\"; the profiles are ietf, ietf-strict, stripe, payments, resume, accepted, lenient, off",
     ),
+    ("[defaults]\nrespond_async = 1", "2:17: invalid type: integer `1`, expected a boolean"),
+    ("[defaults]\nexecution = \"later\"", "2:13: \"later\" is none of \"inline\", \"deferred\""),
+    ("[defaults]\nrequest_headers = [\"a b\"]", "2:19: \"a b\" is not the name of a header"),
     (
-        "[defaults]\nprofile = \"accepted\"",
-        "2:11: \"*\": deferred execution needs workers, which this release does not have; choose a profile that runs inline",
+        "[defaults]\nrequest_headers = [\"Host\"]",
+        "2:19: \"Host\" is of one connection, or said by the gateway itself; leave it out",
     ),
     (
         "[defaults]\nprofile = \"resume\"",
@@ -138,7 +141,7 @@ const WRONG: &[(&str, &str)] = &[
     ),
     (
         "[defaults]\nin_progress = \"accept\"",
-        "2:15: \"*\": 202 is a promise that somebody will run it, and this release has no workers; choose to reject or to wait",
+        "2:15: \"*\": 202 is a promise that somebody will run it, and on this route only its client does; choose to reject or to wait, deferred execution, or to allow `respond-async`",
     ),
     (
         "[defaults]\ncrash = \"resume\"",
@@ -217,8 +220,8 @@ const WRONG: &[(&str, &str)] = &[
         "2:9: \"POST /a/{b}{c}\": Only one parameter is allowed per path segment",
     ),
     (
-        "[[route]]\nmatch = \"POST /x\"\nprofile = \"accepted\"",
-        "3:11: \"POST /x\": deferred execution needs workers, which this release does not have; choose a profile that runs inline",
+        "[[route]]\nmatch = \"POST /x\"\nprofile = \"accepted\"\nexecution = \"inline\"",
+        "3:11: \"POST /x\": 202 is a promise that somebody will run it, and on this route only its client does; choose to reject or to wait, deferred execution, or to allow `respond-async`",
     ),
     (
         "[[route]]\nmatch = \"POST /a/{b}\"\n[[route]]\nmatch = \"POST /a/{c}\"",
@@ -244,11 +247,11 @@ const WRONG: &[(&str, &str)] = &[
     ("[listen]\naddress = \"a\"\naddress = \"b\"", "3:1: duplicate key"),
     (
         "[[route]]\nmatch = \"POST /x\"\nprofile = \"payments\"\nin_progress = \"accept\"",
-        "4:15: \"POST /x\": 202 is a promise that somebody will run it, and this release has no workers; choose to reject or to wait",
+        "4:15: \"POST /x\": 202 is a promise that somebody will run it, and on this route only its client does; choose to reject or to wait, deferred execution, or to allow `respond-async`",
     ),
     (
         "[[route]]\nmatch = \"POST /x\"\nafter_doubt = \"accept\"",
-        "3:15: \"POST /x\": 202 is a promise that somebody will run it, and this release has no workers; choose to reject or to wait",
+        "3:15: \"POST /x\": 202 is a promise that somebody will run it, and on this route only its client does; choose to reject or to wait, deferred execution, or to allow `respond-async`",
     ),
     (
         "[listen]\nconnections_max = \"many\"",

@@ -46,8 +46,8 @@ fn what_it_calls_defaults_are_the_defaults() {
 /// Every setting that `check` shows can be copied into a file, and means the same there.
 #[test]
 fn what_is_shown_can_be_written() {
-    let profiles = ["ietf", "ietf-strict", "stripe", "payments", "lenient"];
-    let forms = ["'\\d+'", "'a\"b'", "\"a'b\\\\d\"", "\"uuid\"", "\"any\""];
+    let profiles = ["ietf", "ietf-strict", "stripe", "payments", "lenient", "accepted"];
+    let forms = ["'x+'", "'\\d+'", "'a\"b'", "\"a'b\\\\d\"", "\"uuid\"", "\"any\""];
     for (profile, form) in profiles.into_iter().zip(forms) {
         let more = format!(
             "key_form = {form}\nfingerprint = {{ only = ['/a\"b', '/c'] }}\nhorizon = \"40d\"\npatience = \"1500ms\""

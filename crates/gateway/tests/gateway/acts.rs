@@ -63,7 +63,7 @@ fn happened() -> Value {
     json!({ "outcome": "happened", "response": response })
 }
 
-async fn story(stage: &Stage, record: &Value) -> Vec<Value> {
+pub(crate) async fn story(stage: &Stage, record: &Value) -> Vec<Value> {
     let path = format!("/api/v1/records/{}/story", record["id"].as_str().unwrap());
     let reply = admin(&stage.gateway, &path).await;
     assert_eq!(reply.status, 200, "{reply:?}");

@@ -8,6 +8,7 @@ mod acts;
 mod admin;
 mod bodies;
 mod client;
+mod deferred;
 mod effects;
 mod failures;
 mod forwarding;

@@ -1,18 +1,22 @@
 -- Applies a batch of conditional writes, each on its own, in order, and keeps what is told of those that are applied.
 --
 -- KEYS  1 the counter; 2..8 the orders of the classes; 9..13 the due kinds; 14..16 the audit trail: entries, stories, ages;
---       17, 18 the providers' references: each with its ids, and by id; 19.. the rows, one a write
--- ARGV  ten a write: verb (i, s, r), id, version expected, row (of a removal: grace in µs), moments of the five kinds, reference;
+--       17, 18 the providers' references: each with its ids, and by id; 19, 20 what waits: names in order, and by id;
+--       21.. the rows, one a write
+-- ARGV  eleven a write: verb (i, s, r), id, version expected, row (of a removal: grace in µs), moments of the five kinds, reference,
+--       name among what waits;
 --       then five an entry: number of its write (0: told in any case), id in 16 bytes, the rest of its name, moment, bytes
 --
 -- Returns one reply a write: 1 applied; nil refused, no row; bytes refused, the row; 0 refused, what is there is no row.
 --
 -- A script is not rolled back. So all that can be wrong is looked for before the first change, and each change says whether
 -- it was the first: UNWRITTEN, nothing was changed; PARTIAL, something was.
-local ORDERS, KINDS, ENTRIES, STORIES, AGES, REFERENCES, REFERENCE_OF, ROWS = 2, 9, 14, 15, 16, 17, 18, 19
-local STRIDE, TOLD = 10, 5
+local ORDERS, KINDS, ENTRIES, STORIES, AGES, REFERENCES, REFERENCE_OF = 2, 9, 14, 15, 16, 17, 18
+local WAITING, WAITING_OF, ROWS = 19, 20, 21
+local STRIDE, TOLD = 11, 5
 local REFERENCED = 32
 local LAYOUT, HEAD, CLASSES = 1, 11, 7
+local PENDING = 0
 local SETTLED = { [2] = true, [3] = true, [5] = true }
 local EXPIRED = KINDS + 4
 
@@ -72,6 +76,8 @@ local function check_all()
   for key = ORDERS, ENTRIES - 1 do check_type(key, 'zset') end
   check_type(REFERENCES, 'zset')
   check_type(REFERENCE_OF, 'hash')
+  check_type(WAITING, 'zset')
+  check_type(WAITING_OF, 'hash')
   check_entries()
 end
 
@@ -98,6 +104,20 @@ local function refer(id, old, reference)
   end
 end
 
+-- Of most records it is nowhere, before and after.
+local function queue(id, old, name)
+  if old and old.class == PENDING then
+    local former = redis.call('HGET', KEYS[WAITING_OF], id)
+    if former == name then return end
+    if former then change('ZREM', KEYS[WAITING], former) end
+    change('HDEL', KEYS[WAITING_OF], id)
+  end
+  if name ~= '' then
+    change('ZADD', KEYS[WAITING], 0, name)
+    change('HSET', KEYS[WAITING_OF], id, name)
+  end
+end
+
 local function put(at, key, old)
   local id, row = ARGV[at + 1], ARGV[at + 3]
   change('SET', key, row)
@@ -117,6 +137,7 @@ local function put(at, key, old)
     end
   end
   refer(id, old, ARGV[at + 9])
+  queue(id, old, ARGV[at + 10])
 end
 
 local time

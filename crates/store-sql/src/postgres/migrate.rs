@@ -7,13 +7,14 @@ use super::session::Session;
 use super::settings::{Schema, Settings};
 
 /// The scripts, in order; the table `migration` says how many a schema has had.
-pub(super) const MIGRATIONS: [&str; 6] = [
+pub(super) const MIGRATIONS: [&str; 7] = [
     include_str!("../../migrations/postgres/0001_records.sql"),
     include_str!("../../migrations/postgres/0002_trail.sql"),
     include_str!("../../migrations/postgres/0003_references.sql"),
     include_str!("../../migrations/postgres/0004_jobs.sql"),
     include_str!("../../migrations/postgres/0005_kept.sql"),
     include_str!("../../migrations/postgres/0006_doubts.sql"),
+    include_str!("../../migrations/postgres/0007_waiting.sql"),
 ];
 
 /// Migrates. All of it is one transaction behind a lock of that transaction, which also works through a pooler.

@@ -26,11 +26,12 @@ pub(super) fn state_column(state: StateKind) -> i16 {
     i16::from(state_number(state))
 }
 
-/// When a worker should look at it, if that is off the usual path. Waiting work has two such moments; the first counts.
+/// When a worker should look at it, if that is off the usual path. Of waiting work that is only its end: what is to be run is found line by
+/// line, and nobody who looks for something else should come across it.
 pub(super) fn attention_at(record: &Record) -> Option<i64> {
     let first = match record.state.kind() {
         StateKind::InProgress | StateKind::Completed => return None,
-        StateKind::Pending => [record.due_at(), record.expires_at].into_iter().flatten().min(),
+        StateKind::Pending => record.expires_at,
         StateKind::FailedRetryable | StateKind::Unknown | StateKind::Expired => record.due_at(),
     };
     first.map(Timestamp::as_micros)

@@ -58,7 +58,7 @@ pub(super) async fn due(
     let lapsed = |resumable| Wanted { state: leases.kind, resumable: Some(resumable), moments, limit };
     let mut found = Vec::new();
     match what {
-        Due::Pending => found = attended(session, statements, "pending", moments, limit_rows).await?,
+        Due::Pending => found = pending(session, statements, moments, limit_rows).await?,
         Due::Doubted => found = attended(session, statements, "doubted", moments, limit_rows).await?,
         Due::Lapsed => noted(&leases, &lapsed(false), time, &mut found).await?,
         Due::Resumable => noted(&leases, &lapsed(true), time, &mut found).await?,
@@ -73,6 +73,19 @@ pub(super) async fn due(
     }
     keep_first(&mut found, limit);
     read(session, statements, what, found).await
+}
+
+/// Looks at all that waits: workers ask for it line by line.
+async fn pending(
+    session: &Session,
+    statements: &Statements,
+    [from, by]: [i64; 2],
+    limit: i64,
+) -> Result<Vec<Found>, Failure> {
+    let rows = session.query(&statements.pending, &[&by, &limit, &from]).await?;
+    let found =
+        rows.iter().map(|row| Ok(Found { seq: row.try_get(0)?, moment: row.try_get(1)?, answer_bytes: 0 }));
+    found.collect()
 }
 
 /// Off the usual path.

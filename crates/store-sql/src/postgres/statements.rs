@@ -15,7 +15,7 @@ pub(super) mod trail;
 pub(super) mod types;
 
 /// How many there are.
-pub(super) const QUERIES: usize = 34;
+pub(super) const QUERIES: usize = 38;
 
 /// A statement, the types of its parameters (as it casts them), and its place among a session's prepared ones.
 #[derive(Debug)]
@@ -46,6 +46,12 @@ pub(super) struct Statements {
     pub(super) attended: Query,
     /// Answers that were written with their rows, and have expired.
     pub(super) kept: Query,
+    /// Heads of the lines that wait, and the first rows of some.
+    pub(super) lines: Query,
+    pub(super) of_lines: Query,
+    pub(super) backlog: Query,
+    /// All that waits, the longest due first: for whoever can afford to look at all of it.
+    pub(super) pending: Query,
     pub(super) clock: Query,
     pub(super) counts: Query,
     /// The audit trail, and what is kept apart.
@@ -245,8 +251,7 @@ impl Statements {
                 9,
                 format!(
                     "SELECT seq, due_at, expires_at, state FROM {record} r WHERE attention_at <= $2::bigint \
-                     AND CASE $1::text WHEN 'pending' THEN state = 0 AND due_at BETWEEN $4::bigint AND $2 \
-                     WHEN 'doubted' THEN state = 4 AND due_at BETWEEN $4 AND $2 \
+                     AND CASE $1::text WHEN 'doubted' THEN state = 4 AND due_at BETWEEN $4::bigint AND $2 \
                      ELSE state IN (0, 3, 5) AND expires_at BETWEEN $4 AND $2 END \
                      ORDER BY CASE $1::text WHEN 'expired' THEN expires_at ELSE due_at END, seq LIMIT $3::bigint"
                 ),
@@ -256,6 +261,34 @@ impl Statements {
                 format!(
                     "SELECT seq, kept_until, coalesce((SELECT octet_length(bytes) FROM {answer} a WHERE a.seq = r.seq), 0) \
                      FROM {record} r WHERE kept_until BETWEEN $3::bigint AND $1::bigint ORDER BY kept_until, seq LIMIT $2::bigint"
+                ),
+            ),
+            lines: query(34, lines(&record)),
+            of_lines: query(
+                35,
+                format!(
+                    "SELECT l.place, r.seq FROM unnest($1::bigint[]) WITH ORDINALITY AS l (line, place), \
+                     LATERAL (SELECT seq, waits_since FROM {record} WHERE line = l.line AND waits_since <= $2::bigint \
+                     AND operation = ANY($3::text[]) ORDER BY waits_since, seq LIMIT $4::bigint) r \
+                     ORDER BY l.place, r.waits_since, r.seq"
+                ),
+            ),
+            backlog: query(
+                36,
+                format!(
+                    "SELECT count(*), min(waits_since) FROM (SELECT waits_since FROM {record} \
+                     WHERE line BETWEEN {} AND {} LIMIT $1::bigint) r",
+                    i64::MIN + 1,
+                    i64::MAX
+                ),
+            ),
+            pending: query(
+                37,
+                format!(
+                    "SELECT seq, waits_since FROM {record} WHERE line BETWEEN {} AND {} AND waits_since BETWEEN $3::bigint AND $1::bigint \
+                     ORDER BY waits_since, seq LIMIT $2::bigint",
+                    i64::MIN + 1,
+                    i64::MAX
                 ),
             ),
             clock: query(10, format!("SELECT {now}")),
@@ -276,6 +309,21 @@ impl Statements {
             select,
         }
     }
+}
+
+/// The heads of the lines after `$1`, at most `$2`: from one to the next through the index, however long each is.
+fn lines(record: &str) -> String {
+    let next = |after: &str| {
+        format!(
+            "SELECT line, waits_since, operation FROM {record} WHERE line > {after} ORDER BY line, waits_since, seq LIMIT 1"
+        )
+    };
+    format!(
+        "WITH RECURSIVE head AS (({}) UNION ALL SELECT n.line, n.waits_since, n.operation FROM head h, LATERAL ({}) n) \
+         SELECT line, waits_since, operation FROM head LIMIT $2::bigint",
+        next("$1::bigint"),
+        next("h.line")
+    )
 }
 
 /// The notes of kind `$1` after the one that was due at `$2` and has the number `$3`, up to the one of `$4` and `$5`: a page, and

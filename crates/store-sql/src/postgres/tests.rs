@@ -116,6 +116,10 @@ impl Place {
             ("noted", &all.noted, SETUP_READ),
             ("attended", &all.attended, SETUP_READ),
             ("kept", &all.kept, SETUP_READ),
+            ("lines", &all.lines, SETUP_READ),
+            ("of_lines", &all.of_lines, SETUP_READ),
+            ("backlog", &all.backlog, SETUP_READ),
+            ("pending", &all.pending, SETUP_READ),
         ]
     }
 }
@@ -202,6 +206,9 @@ fn is_by_index(what: &str, plan: &str) {
         "drop_jobs" => ["using job_over on job", "using job_pkey on job"],
         "read_by_seq" => ["using record_seq on record", "Index Cond: (seq = ANY ("],
         "kept" => ["using record_kept on record", "Index Cond: ((kept_until >= "],
+        "lines" => ["using record_waiting on record", "Index Cond: (line > "],
+        "of_lines" => ["using record_waiting on record", "Index Cond: ((line = "],
+        "backlog" | "pending" => ["using record_waiting on record", "Index Cond: ((line >= "],
         "page" => ["using note_due on note", "Index Cond: ((kind = "],
         "tidy" | "noted" => ["using note_due on note", "using record_seq on record"],
         _ => ["using record_attention on record", "Index Cond: (attention_at <= "],
@@ -236,6 +243,36 @@ async fn plans_use_indexes_on_empty_and_on_small_tables() {
     all_are_by_index(&place).await;
     place.run("ANALYZE {}.record, {}.answer, {}.note, {}.entry, {}.apart, {}.job").await;
     all_are_by_index(&place).await;
+    place.gone().await;
+}
+
+/// A hundred thousand requests of one tenant wait: a turn looks at a few blocks, and so does whoever looks for something else.
+#[tokio::test]
+async fn what_waits_is_in_nobodys_way() {
+    let place = Place::start().await;
+    place
+        .run(
+            "INSERT INTO {}.record SELECT n, int8send(n), 1, 0, n, 4000000000000000, 4000000000000000, 1, false, \
+             CASE WHEN n % 1000 = 0 THEN n::text ELSE 'busy' END, n::text, 'POST /jobs', '' FROM generate_series(1, 100000) n",
+        )
+        .await;
+    let session = place.session(SETUP_READ).await;
+    let all = &place.statements;
+    for (what, query, bound) in [
+        ("lines", &all.lines, "-9223372036854775808, 16"),
+        (
+            "of_lines",
+            &all.of_lines,
+            "ARRAY[hashtextextended('POST /jobs busy', 0), hashtextextended('POST /jobs 1000', 0)], \
+                 2500000000000000, ARRAY['POST /jobs'], 32",
+        ),
+        ("doubted", &all.attended, "'doubted', 2500000000000000, 128"),
+        ("expired", &all.attended, "'expired', 2500000000000000, 128"),
+    ] {
+        prepare(&session, what, query, "force_generic_plan").await;
+        let plan = explain(&session, "ANALYZE, BUFFERS", what, bound).await;
+        assert!(blocks(&plan) < 150, "{what} looks at {} blocks:\n{plan}", blocks(&plan));
+    }
     place.gone().await;
 }
 
@@ -339,6 +376,10 @@ fn every_parameter_is_cast_where_it_first_occurs_and_nowhere_to_another_type() {
         &all.noted,
         &all.attended,
         &all.kept,
+        &all.lines,
+        &all.of_lines,
+        &all.backlog,
+        &all.pending,
         &all.clock,
         &all.counts,
         &all.insert_told,

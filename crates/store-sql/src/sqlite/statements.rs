@@ -88,9 +88,10 @@ pub(super) static LAPSED: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// Waiting work past its limit: the queue is all that is looked at.
+/// Waiting work past its limit, however much waits.
 pub(super) static OVERDUE: LazyLock<String> = LazyLock::new(|| {
-    format!("{} WHERE state = 0 AND expires_at BETWEEN ?1 AND ?2 ORDER BY expires_at, record.seq", *SELECT)
+    let select = SELECT.replacen("FROM record", "FROM record INDEXED BY record_overdue", 1);
+    format!("{select} WHERE state = 0 AND expires_at BETWEEN ?1 AND ?2 ORDER BY expires_at, record.seq")
 });
 
 /// Applies a batch inside the transaction that `connection` is in, at the store's time `now`.

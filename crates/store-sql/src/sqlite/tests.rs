@@ -67,7 +67,18 @@ fn every_statement_goes_through_an_index_whatever_the_table_holds() {
         assert_eq!(plan(&connection, &statements::DUE), format!("{by_due}; {answer}"));
         assert_eq!(plan(&connection, &statements::LAPSED), format!("{by_due}; {answer}"));
         let queue = plan(&connection, &statements::OVERDUE);
-        assert!(queue.starts_with("SEARCH record USING INDEX record_by_due (state=?)"), "{queue}");
+        assert!(queue.starts_with("SEARCH record USING INDEX record_overdue (expires_at<?)"), "{queue}");
+        for (sql, by) in [
+            (waiting::NEXT_LINE, "record_waiting (operation=? AND scope>?)"),
+            (waiting::NEXT_OPERATION, "record_waiting (operation>?)"),
+            (waiting::OF_LINE, "record_waiting (operation=? AND scope=? AND due_at<?)"),
+        ] {
+            let plan = plan(&connection, sql);
+            assert!(
+                plan.contains(&format!("COVERING INDEX {by}")) && !plan.contains("B-TREE"),
+                "{sql}: {plan}"
+            );
+        }
         assert!(plan(&connection, browse::COUNT_STATES).contains("USING COVERING INDEX record_by_due"));
         let parked = "SEARCH record USING COVERING INDEX record_by_due (state=? AND due_at=?)";
         assert_eq!(plan(&connection, browse::COUNT_PARKED), parked);
@@ -167,7 +178,7 @@ fn a_file_of_an_older_schema_keeps_its_rows_and_gets_a_trail() {
     older
         .execute_batch(
             "DROP TABLE entry; DROP TABLE apart; DROP INDEX record_by_reference; DROP TABLE job; \
-             ALTER TABLE record DROP COLUMN forward_key; PRAGMA user_version = 1",
+             DROP INDEX record_waiting; DROP INDEX record_overdue; ALTER TABLE record DROP COLUMN forward_key; PRAGMA user_version = 1",
         )
         .unwrap();
     drop(older);

@@ -8,6 +8,7 @@ mod admit;
 mod answer_limits;
 mod attempt;
 mod client;
+mod deferred;
 mod endings;
 mod errors;
 mod faults;

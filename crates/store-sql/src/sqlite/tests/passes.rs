@@ -2,14 +2,15 @@
 //!
 //! A row that is read is a few dozen steps, wherever it lies in the tree; so the same number of steps is the same number of rows.
 
-use oncegate_conformance::samples::{FAR_AHEAD, LONG_AGO, moved_to, reserved};
+use oncegate_conformance::samples::{FAR_AHEAD, LONG_AGO, address, moved_to, reserved, reserved_at};
 use oncegate_core::record::StateKind;
 use oncegate_core::time::Timestamp;
-use oncegate_store::{Due, Moments, Store};
+use oncegate_store::{Due, Moments, Store, Turn};
 use rusqlite::{Connection, StatementStatus};
 
 use super::super::row::COLUMNS;
 use super::super::statements::{self, DUE, LAPSED, OVERDUE};
+use super::super::waiting;
 use super::{Place, block_on, insert};
 
 /// Between [`LONG_AGO`] and [`FAR_AHEAD`].
@@ -62,7 +63,7 @@ impl Place {
         let rows = format!("SELECT {values} FROM record, number WHERE key = '{key}'");
         tx.execute(&format!("{numbers} INSERT INTO record ({columns}) {rows}"), [count - 1]).unwrap();
         let answers = "INSERT INTO answer (seq, bytes) SELECT seq, (SELECT bytes FROM answer WHERE seq = \
-                       (SELECT seq FROM record WHERE key = ?2)) FROM record WHERE seq > ?1";
+                       (SELECT seq FROM record WHERE key = ?2)) FROM record WHERE seq > ?1 AND state = 2";
         tx.execute(answers, rusqlite::params![before, key]).unwrap();
         tx.commit().unwrap();
     }
@@ -92,6 +93,38 @@ fn a_scan_takes_the_same_steps_whatever_number_of_answers_is_kept() {
         assert_eq!(cost.scanned_and_sorted[0], 0, "{what:?} reads a table as a whole");
         assert!(cost.steps < 12_000, "{what:?} took {} steps", cost.steps);
     }
+}
+
+/// 1,000 requests of one tenant that wait, and 100,000: a turn takes the same steps, and so does whoever looks for something else.
+#[test]
+fn a_turn_takes_the_same_steps_however_much_waits() {
+    let backlog = |count: u32| {
+        let place = Place::with_kept(1_000);
+        let store = place.open();
+        let mut rows: Vec<_> = (0..20)
+            .map(|n| reserved_at(address(&format!("tenant-{n}"), "k"), n, LONG_AGO))
+            .chain([reserved("busy", 1, LONG_AGO)])
+            .map(|row| moved_to(&row, StateKind::Pending, LONG_AGO))
+            .collect();
+        rows.iter_mut().for_each(|row| row.expires_at = Some(FAR_AHEAD));
+        block_on(store.apply(&rows.iter().map(insert).collect::<Vec<_>>())).unwrap();
+        place.multiply("busy", count);
+        let connection = Connection::open(place.file()).unwrap();
+        let turn = Turn { operations: vec![rows[0].operation.clone()], after: None, limit: 32 };
+        let found = waiting::waiting(&connection, &turn, PRESENT).unwrap().scan.records.len();
+        let steps = |sql: &str| {
+            let statement = connection.prepare_cached(sql).unwrap();
+            assert_eq!(statement.get_status(StatementStatus::FullscanStep), 0, "{sql}");
+            statement.get_status(StatementStatus::VmStep)
+        };
+        let taken = [waiting::NEXT_LINE, waiting::NEXT_OPERATION, waiting::OF_LINE, &waiting::AT].map(steps);
+        let others =
+            [Due::Expired, Due::Doubted, Due::Lapsed, Due::Resumable].map(|what| place.cost(what, 128));
+        (found, taken, others)
+    };
+    let few = backlog(1_000);
+    assert_eq!(few.0, 32);
+    assert_eq!(few, backlog(100_000));
 }
 
 /// A reaper that is behind takes a batch of what has piled up, and looks at no more of it.

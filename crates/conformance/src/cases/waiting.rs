@@ -1,0 +1,142 @@
+//! The cases about accepted work that waits: lines, their turns, and how much there is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use oncegate_core::record::{Record, StateKind};
+use oncegate_core::scope::Operation;
+use oncegate_core::time::Timestamp;
+use oncegate_store::{Backlog, Store, Turn, Waiting};
+
+use super::{applied, fill, swap};
+use crate::Harness;
+use crate::samples::{FAR_AHEAD, LONG_AGO, address, moved_to, reserved_at};
+
+const JOBS: &str = "POST /jobs";
+
+fn second(n: u64) -> Timestamp {
+    LONG_AGO.plus(Duration::from_secs(n))
+}
+
+/// What `tenant` has waiting since that second.
+fn waiting(tenant: &str, operation: &str, since: u64) -> Record {
+    let key = format!("{operation} {since}");
+    let mut row =
+        moved_to(&reserved_at(address(tenant, &key), since, LONG_AGO), StateKind::Pending, second(since));
+    row.operation = Operation::new(operation).expect("a valid pattern");
+    row
+}
+
+fn turn(limit: usize) -> Turn {
+    Turn { operations: vec![Operation::new(JOBS).expect("a valid pattern")], after: None, limit }
+}
+
+async fn take(store: &impl Store, turn: &mut Turn) -> Waiting {
+    let waiting = store.waiting(turn, second(1_000)).await.expect("looked for");
+    assert_eq!(waiting.scan.unreadable, 0);
+    turn.after.clone_from(&waiting.next);
+    waiting
+}
+
+fn tenants(waiting: &Waiting) -> Vec<&str> {
+    waiting.scan.records.iter().map(|row| row.address.scope.tenant_str()).collect()
+}
+
+pub async fn lines_take_turns<H: Harness>(harness: H) {
+    let store = harness.open().await;
+    // The busy one was there first, with everything.
+    let mut rows: Vec<_> = (0..40).rev().map(|n| waiting("busy", JOBS, n)).collect();
+    rows.extend([100, 101].map(|n| waiting("small", JOBS, n)));
+    rows.push(waiting("rare", JOBS, 200));
+    fill(&store, &rows).await;
+    let whole = take(&store, &mut turn(8)).await;
+    assert!(whole.is_round, "all lines were looked at");
+    let mut first: Vec<_> = tenants(&whole)[..3].to_vec();
+    first.sort_unstable();
+    assert_eq!(first, ["busy", "rare", "small"], "one of each before a second of any");
+    assert_eq!(tenants(&whole)[5..], ["busy"; 3], "what is left goes to whoever has something");
+    let mut of_each: BTreeMap<&str, Vec<&Record>> = BTreeMap::new();
+    for row in &whole.scan.records {
+        of_each.entry(row.address.scope.tenant_str()).or_default().push(row);
+    }
+    for (tenant, since) in [("busy", vec![0, 1, 2, 3, 4]), ("small", vec![100, 101]), ("rare", vec![200])] {
+        let expected: Vec<_> = since.into_iter().map(|n| waiting(tenant, JOBS, n)).collect();
+        assert!(of_each[tenant].iter().copied().eq(&expected), "{tenant}'s, oldest first and whole");
+    }
+    // One at a time: each has every third turn.
+    let mut one = turn(1);
+    let mut called = Vec::new();
+    for _ in 0..6 {
+        called.extend(tenants(&take(&store, &mut one).await).into_iter().map(str::to_owned));
+    }
+    assert_eq!(called[..3], called[3..], "round and round");
+    assert_eq!(called[..3].iter().collect::<BTreeSet<_>>().len(), 3, "{called:?}");
+}
+
+pub async fn no_line_is_passed_over<H: Harness>(harness: H) {
+    let store = harness.open().await;
+    // More lines than a turn looks at, most of them with nothing due, or nothing that was asked for.
+    let mut rows = Vec::new();
+    for n in 0..700 {
+        let tenant = format!("tenant-{n}");
+        rows.push(match n % 3 {
+            0 => waiting(&tenant, "POST /others", 5),
+            1 => waiting(&tenant, JOBS, 2_000 + n),
+            _ => waiting(&tenant, JOBS, n),
+        });
+    }
+    fill(&store, &rows).await;
+    let mut turn = turn(32);
+    let mut seen = BTreeMap::new();
+    let mut turns = 0;
+    while seen.len() < 233 {
+        turns += 1;
+        assert!(turns <= 20, "{} of 233 after {turns} turns", seen.len());
+        for row in take(&store, &mut turn).await.scan.records {
+            *seen.entry(row.address.scope.tenant_str().to_owned()).or_insert(0) += 1;
+        }
+    }
+    assert!(seen.values().all(|times| *times <= 2), "none a third time before another's first: {seen:?}");
+}
+
+pub async fn only_what_waits_is_called<H: Harness>(harness: H) {
+    let store = harness.open().await;
+    let (due, later) = (waiting("a", JOBS, 10), waiting("a", JOBS, 5_000));
+    let (others, lone) = (waiting("a", "POST /others", 1), waiting("b", JOBS, 6_000));
+    fill(&store, &[later.clone(), others.clone(), due.clone(), lone]).await;
+    let given =
+        async |turn: &Turn| store.waiting(turn, second(1_000)).await.expect("looked for").scan.records;
+    assert_eq!(given(&turn(8)).await, std::slice::from_ref(&due));
+    assert_eq!(given(&turn(0)).await, []);
+    assert_eq!(given(&Turn { operations: Vec::new(), ..turn(8) }).await, []);
+    let both = Turn { operations: vec![others.operation.clone(), due.operation.clone()], ..turn(8) };
+    let mut found: Vec<_> = given(&both).await.into_iter().map(|row| row.id).collect();
+    let mut expected = [due.id, others.id];
+    found.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(found, expected);
+    // Taken, and queued again for later: it waits behind.
+    let taken = moved_to(&due, StateKind::InProgress, FAR_AHEAD);
+    applied(&store, &[swap(&due, &taken)]).await;
+    assert_eq!(given(&turn(8)).await, []);
+    let again = moved_to(&taken, StateKind::Pending, second(900));
+    let sooner = moved_to(&later, StateKind::Pending, second(800));
+    applied(&store, &[swap(&taken, &again), swap(&later, &sooner)]).await;
+    assert_eq!(given(&turn(8)).await, [sooner.clone(), again.clone()]);
+    let over = moved_to(&sooner, StateKind::Completed, FAR_AHEAD);
+    applied(&store, &[swap(&sooner, &over)]).await;
+    assert_eq!(given(&turn(8)).await, [again]);
+}
+
+pub async fn the_backlog_is_true<H: Harness>(harness: H) {
+    let store = harness.open().await;
+    let backlog = async || store.backlog().await.expect("counted");
+    assert_eq!(backlog().await, Backlog::default());
+    let rows = [waiting("a", JOBS, 30), waiting("b", JOBS, 10), waiting("a", "POST /others", 20)];
+    fill(&store, &rows).await;
+    assert_eq!(backlog().await, Backlog { rows: 3, oldest: Some(second(10)) });
+    let taken = moved_to(&rows[1], StateKind::InProgress, FAR_AHEAD);
+    let over = moved_to(&rows[2], StateKind::Completed, FAR_AHEAD);
+    applied(&store, &[swap(&rows[1], &taken), swap(&rows[2], &over)]).await;
+    assert_eq!(backlog().await, Backlog { rows: 1, oldest: Some(second(30)) });
+}

@@ -1,0 +1,168 @@
+//! A caller's own operations, by their id: how far one is, then its answer; and taking back what nobody has begun.
+//!
+//! **Invariants:** another tenant's operation is as absent as one that never was. What is shown here is what a retry of the same key gets.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{self, HeaderValue};
+use http::request::Parts;
+use http::{Method, Response, StatusCode};
+use oncegate_core::identity::RecordId;
+use oncegate_core::policy::{AfterDoubt, Policy, Profile};
+use oncegate_core::problem::{Code, Problem};
+use oncegate_core::record::{AfterRetention, GoneStatus, Record, State};
+use oncegate_engine::Cancelled;
+use oncegate_store::Store;
+
+use crate::answer::{self, About, Which};
+use crate::body::ResponseBody;
+use crate::layer::Idempotency;
+use crate::prefer::Prefer;
+use crate::service::Shared;
+
+/// Who the audit trail says has cancelled.
+const OWNER: &str = "owner";
+
+impl<S: Store> Idempotency<S> {
+    /// The operation with this id, if it belongs to whoever asks.
+    pub async fn find_operation(&self, head: &Parts, id: RecordId) -> Result<Record, Box<Problem>> {
+        self.0.find(head, id).await
+    }
+
+    /// How far an operation is, or its answer. Waits for the answer as long as the caller prefers, up to the route's limit.
+    pub async fn show_operation<B>(&self, head: &Parts, row: Record) -> Response<ResponseBody<B>> {
+        self.0.show(head, row).await
+    }
+
+    /// Takes back an operation that still waits to be run.
+    pub async fn cancel_operation<B>(&self, row: &Record) -> Response<ResponseBody<B>> {
+        self.0.cancel(row).await
+    }
+}
+
+impl<S: Store> Shared<S> {
+    /// Whether this is a request about an operation, which the layer answers by itself.
+    pub(crate) fn is_about_operations(&self, path: &str) -> bool {
+        self.serves_operations && self.operations.as_deref().is_some_and(|prefix| path.starts_with(prefix))
+    }
+
+    /// `GET` and `DELETE` of an operation; anything else beneath that path is absent.
+    pub(crate) async fn operation<B>(&self, head: &Parts) -> Response<ResponseBody<B>> {
+        let path = crate::route::address(&head.uri, &head.extensions).path();
+        let id = self.operations.as_deref().and_then(|prefix| path.strip_prefix(prefix));
+        let Some(Ok(id)) = id.map(str::parse::<RecordId>) else { return answer::refusal(&not_found()) };
+        let row = match self.find(head, id).await {
+            Ok(row) => row,
+            Err(problem) => return answer::refusal(&problem),
+        };
+        match head.method {
+            Method::GET | Method::HEAD => self.show(head, row).await,
+            Method::DELETE => self.cancel(&row).await,
+            _ => answer::refusal(&not_found()),
+        }
+    }
+
+    async fn find(&self, head: &Parts, id: RecordId) -> Result<Record, Box<Problem>> {
+        let Some(tenant) = self.tenant.of(head) else {
+            let advice = self.tenant.advice(head);
+            let words = format!(
+                "Operations are shown to whom they belong, and this request does not say who asks. {advice}."
+            );
+            return Err(Box::new(Problem::new(Code::ScopeMissing, words)));
+        };
+        match self.engine.read(id).await {
+            Ok(Some(row)) if row.address.scope.tenant_str() == tenant => Ok(row),
+            Ok(_) => Err(Box::new(not_found())),
+            Err(error) => {
+                tracing::warn!(%error, "an operation could not be read");
+                Err(Box::new(unreadable()))
+            }
+        }
+    }
+
+    async fn show<B>(&self, head: &Parts, row: Record) -> Response<ResponseBody<B>> {
+        let policy = self.policy_of(&row);
+        let hold = Prefer::of(&head.headers).hold(policy.wait_limit);
+        let id = row.id;
+        let row = self.held(row, hold).await;
+        let about = self.about(&policy, Which::Id(id));
+        let mut response = self.of_row(&row, &about);
+        // A caller's own, also where nothing in the request tells a cache so.
+        let headers = response.headers_mut();
+        if !headers.contains_key(header::CACHE_CONTROL) {
+            headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        }
+        response
+    }
+
+    /// The row once it is over, or as it is when the time is.
+    async fn held(&self, row: Record, hold: Duration) -> Record {
+        if hold.is_zero() {
+            return row;
+        }
+        let seen = self.engine.until_over(row.id, hold).await;
+        // Another life of the key is not what was asked for.
+        seen.filter(|seen| seen.life == row.life).unwrap_or(row)
+    }
+
+    /// What is shown of a row: the same as a retry gets.
+    pub(crate) fn of_row<B>(&self, row: &Record, about: &About<'_>) -> Response<ResponseBody<B>> {
+        let is_over = row.is_past_retention(self.engine.now());
+        match (&row.state, row.terms.after_retention) {
+            (State::Completed(_), AfterRetention::Fresh) if is_over => answer::refusal(&not_found()),
+            (State::Completed(_), AfterRetention::Gone { status, .. }) if is_over => gone(status),
+            (State::Completed(answer), _) => answer::replay(answer, row.expires_at, about.policy),
+            (State::Expired, AfterRetention::Gone { status, .. }) => gone(status),
+            (State::Expired, AfterRetention::Fresh) => gone(GoneStatus::Gone),
+            (State::Unknown(_), _) if about.policy.after_doubt != AfterDoubt::Accept => {
+                answer::unsettled(about)
+            }
+            (state, _) => answer::accepted(state.kind(), about),
+        }
+    }
+
+    async fn cancel<B>(&self, row: &Record) -> Response<ResponseBody<B>> {
+        match self.engine.cancel(row.id, OWNER).await {
+            Ok(Cancelled::Done) => {
+                let mut response = Response::new(ResponseBody::whole(Bytes::new()));
+                *response.status_mut() = StatusCode::NO_CONTENT;
+                response
+            }
+            Ok(Cancelled::TooLate(row)) => answer::refusal(&too_late(&row)),
+            Ok(Cancelled::Absent) => answer::refusal(&not_found()),
+            Err(error) => {
+                tracing::warn!(%error, record = %row.id, "an operation could not be cancelled");
+                let words = "The operation could not be cancelled right now, or it is not known whether it was. Ask again later.";
+                let problem = Problem::new(Code::StoreUnavailable, words);
+                answer::refusal(&problem.retry_after(Duration::from_secs(5)))
+            }
+        }
+    }
+
+    /// By its route as it is now; of one that is gone, by the profile for such work.
+    fn policy_of(&self, row: &Record) -> Policy {
+        let route = self.routes.of_operation(&row.operation);
+        route.map_or_else(|| Profile::Accepted.policy(), |route| route.policy().clone())
+    }
+}
+
+fn gone<B>(status: GoneStatus) -> Response<ResponseBody<B>> {
+    answer::refusal(&Problem::key_expired(status))
+}
+
+fn too_late(row: &Record) -> Problem {
+    let words = "The operation does not wait any more, so it was not cancelled, and nothing about it has changed. Ask for its answer; \
+                 what it has done can only be undone by other means.";
+    let problem = Problem::new(Code::NotCancellable, words).with("state", row.state.kind().name().into());
+    problem.with("operation", row.id.to_string().into())
+}
+
+fn unreadable() -> Problem {
+    let words = "The record could not be read right now. Ask again later.";
+    Problem::new(Code::StoreUnavailable, words).retry_after(Duration::from_secs(5))
+}
+
+fn not_found() -> Problem {
+    Problem::new(Code::OperationNotFound, "There is no operation of yours with this id.")
+}
