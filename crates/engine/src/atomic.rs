@@ -22,7 +22,7 @@ use oncegate_core::record::{Holder, Record};
 use oncegate_core::response::Answer;
 use oncegate_core::time::Timestamp;
 use oncegate_store::jobs::{Enqueue, Job};
-use oncegate_store::join::{Joined, Taken, Transaction, Transactions, Turn};
+use oncegate_store::join::{Joined, Opened, Taken, Transaction, Transactions, Turn};
 use oncegate_store::signals::Signal;
 use oncegate_store::{Effect, Kind, StoreError, Write};
 
@@ -134,29 +134,33 @@ impl<S: Enqueue> Engine<S> {
             return self.behind_twin(route, asked, look).await.map(ArrivedIn::Told);
         };
         let event = asked.under_a_new_token()?;
-        let timeout = self.0.options.store_timeout;
         let epoch = self.0.cache.epoch(asked.id, self.now());
-        // Before anything is begun: most of those who find a row need no transaction. What changes from here on, the index or the version
-        // refuses when this writes.
-        let before = self.read(asked.id).await.map_err(Unavailable::store)?;
-        if let Some(row) = &before {
-            let step = decide(Some(row), &event, self.now());
-            if step.next == Next::Keep && !matches!(step.decision, Decision::Execute(_)) {
-                let row = Arc::new(row.clone());
-                self.keep_shown(&row, epoch);
-                observe(&event, Some(&row), &step);
-                let mut reserve = Reserve::new(self, route, &event, asked.id, look);
-                return Ok(ArrivedIn::Told(reserve.decided(step, Some(&row))));
-            }
-        }
-        let turn = tokio::time::timeout(timeout, self.0.store.turn()).await;
-        let turn = turn.map_err(|_| Unavailable::Overloaded)?;
-        let begun = tokio::time::timeout(timeout, self.begin(&**transactions, asked.id)).await;
-        let begun = begun.map_err(|_| Unavailable::store("the database did not answer in time"))?;
-        let Some(transaction) = begun.map_err(Unavailable::store)? else {
-            return self.behind_twin(route, asked, look).await.map(ArrivedIn::Told);
+        let opening = if look == Look::First { self.0.store.opening(asked.id) } else { None };
+        let opened = match opening {
+            Some(opening) => self.in_time(transactions.begin_with(opening)).await?,
+            None => Opened::Occupied,
         };
-        let before = before.map(Box::new);
+        let (transaction, before, turn) = match opened {
+            Opened::Begun(transaction) => (transaction, None, Turn::everybodys()),
+            Opened::Occupied | Opened::Unable => {
+                // Most of those who find a row need no transaction.
+                let shown = match opened {
+                    Opened::Unable => None,
+                    _ => self.read(asked.id).await.map_err(Unavailable::store)?,
+                };
+                let told = shown.as_ref().and_then(|row| self.told_by(row, route, &event, look, epoch));
+                if let Some(arrived) = told {
+                    return Ok(ArrivedIn::Told(arrived));
+                }
+                let turn = tokio::time::timeout(self.0.options.store_timeout, self.0.store.turn()).await;
+                let turn = turn.map_err(|_| Unavailable::Overloaded)?;
+                let taken = self.in_time(self.take_in(&**transactions, asked.id, shown)).await?;
+                let Some((transaction, before)) = taken else {
+                    return self.behind_twin(route, asked, look).await.map(ArrivedIn::Told);
+                };
+                (transaction, before, turn)
+            }
+        };
         let now = self.now();
         let step = decide(before.as_deref(), &event, now);
         let entry = self.entry(before.as_deref(), &event, &step, now);
@@ -191,16 +195,53 @@ impl<S: Enqueue> Engine<S> {
         Ok(ArrivedIn::Told(Reserve::new(self, route, &event, asked.id, look).decided(step, before.as_ref())))
     }
 
-    /// `None`: another transaction has the key.
-    async fn begin<T: Transactions>(
+    /// What a row says that is the answer to this arrival, if it is.
+    fn told_by(
+        &self,
+        row: &Record,
+        route: &Route,
+        event: &Event,
+        look: Look,
+        epoch: Epoch,
+    ) -> Option<Arrived<S>> {
+        let step = decide(Some(row), event, self.now());
+        if step.next != Next::Keep || matches!(step.decision, Decision::Execute(_)) {
+            return None;
+        }
+        let row = Arc::new(row.clone());
+        self.keep_shown(&row, epoch);
+        observe(event, Some(&row), &step);
+        Some(Reserve::new(self, route, event, row.id, look).decided(step, Some(&row)))
+    }
+
+    /// Begins a transaction, and takes the key in it. `None`: another transaction has it.
+    async fn take_in<T: Transactions>(
         &self,
         transactions: &T,
         id: RecordId,
-    ) -> Result<Option<T::Transaction>, StoreError> {
-        match self.0.store.lock(id) {
-            Some(lock) => transactions.begin_locked(lock).await,
-            None => transactions.begin().await.map(Some),
+        shown: Option<Record>,
+    ) -> Result<Option<(T::Transaction, Option<Box<Record>>)>, StoreError> {
+        let mut transaction = transactions.begin().await?;
+        if self.0.store.opening(id).is_none() {
+            // One writer. What has changed since the row was shown, the index or the version refuses.
+            return Ok(Some((transaction, shown.map(Box::new))));
         }
+        match self.0.store.take(&mut transaction, id).await? {
+            Taken::Mine(row) => Ok(Some((transaction, row))),
+            Taken::Twin => {
+                transaction.roll_back().await;
+                Ok(None)
+            }
+        }
+    }
+
+    async fn in_time<R>(
+        &self,
+        asking: impl Future<Output = Result<R, StoreError>>,
+    ) -> Result<R, Unavailable> {
+        let asked = tokio::time::timeout(self.0.options.store_timeout, asking).await;
+        let asked = asked.map_err(|_| Unavailable::store("the database did not answer in time"))?;
+        asked.map_err(Unavailable::store)
     }
 
     /// Nothing runs; but what the arrival found out (that a lease has lapsed, say) is written.
@@ -314,6 +355,14 @@ impl<S: Enqueue, T: Transactions> InTransaction<S, T> {
         self.jobs = jobs;
     }
 
+    /// What another has written of the key since this one looked, if so: then that is what a client is to be told, and not what became of
+    /// this attempt, which may have met the other's rows.
+    pub async fn overtaken(&mut self) -> Option<Arrived<S>> {
+        let row = self.engine.read(self.running.id).await.ok().flatten()?;
+        let is_as_before = self.before.as_ref().is_some_and(|before| before.version == row.version);
+        (!is_as_before).then(|| self.behind(Some(&Arc::new(row))))
+    }
+
     /// Rolls back: nothing was executed.
     pub async fn roll_back(mut self) {
         self.route.meters().execute_s.record(self.started.elapsed());
@@ -414,13 +463,14 @@ impl<S: Enqueue, T: Transactions> InTransaction<S, T> {
         }
     }
 
-    /// The jobs first: the row's lock is taken last.
+    /// The row first: on SQLite it is what finds out that the transaction has ended behind everybody's back.
     async fn write(&mut self, transaction: &mut T::Transaction, write: &Write) -> Result<Joined, StoreError> {
         let store = &self.engine.0.store;
-        if !self.jobs.is_empty() {
+        let joined = store.join(transaction, write).await?;
+        if joined == Joined::Written && !self.jobs.is_empty() {
             store.enqueue(transaction, &self.jobs).await?;
         }
-        store.join(transaction, write).await
+        Ok(joined)
     }
 
     /// What this is told as one that came after what is in the row.

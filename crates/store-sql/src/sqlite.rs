@@ -41,6 +41,8 @@ mod trail;
 mod waiting;
 mod writer;
 
+pub use join::BEGIN_TO_JOIN;
+
 use tokio::sync::Semaphore;
 
 use error::store_error;

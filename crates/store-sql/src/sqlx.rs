@@ -6,9 +6,11 @@
 use std::ops::{Deref, DerefMut};
 
 use ::sqlx::{AssertSqlSafe, Column as _, Database, Row as _};
-#[cfg(feature = "sqlx-postgres")]
-use oncegate_store::join::Lock;
 use oncegate_store::join::{Asking, Connection, Shown, Transaction, Transactions, Value};
+#[cfg(feature = "sqlx-postgres")]
+use oncegate_store::join::{OCCUPIED, Opened};
+#[cfg(feature = "sqlx-postgres")]
+use oncegate_store::outlive::Outlive;
 use oncegate_store::{Effect, Kind, Result, StoreError};
 
 /// Begins transactions on a pool of PostgreSQL connections, at its default isolation level.
@@ -47,17 +49,33 @@ impl Transactions for PgTransactions {
     type Transaction = SqlxTransaction<::sqlx::Postgres>;
 
     async fn begin(&self) -> Result<Self::Transaction> {
-        self.0.begin().await.map(SqlxTransaction).map_err(not_begun)
+        self.begin_by(None).await.map_err(not_begun)
     }
 
-    async fn begin_locked(&self, lock: Lock) -> Result<Option<Self::Transaction>> {
-        match self.0.begin_with(AssertSqlSafe(lock.then_begin())).await {
-            Ok(transaction) => Ok(Some(SqlxTransaction(transaction))),
-            Err(::sqlx::Error::Database(error)) if error.code().as_deref() == Some(Lock::ANOTHER_HAS_IT) => {
-                Ok(None)
+    async fn begin_with(&self, opening: String) -> Result<Opened<Self::Transaction>> {
+        match self.begin_by(Some(opening)).await {
+            Ok(transaction) => Ok(Opened::Begun(transaction)),
+            Err(::sqlx::Error::Database(error)) if error.code().as_deref() == Some(OCCUPIED) => {
+                Ok(Opened::Occupied)
             }
             Err(error) => Err(not_begun(error)),
         }
+    }
+}
+
+#[cfg(feature = "sqlx-postgres")]
+impl PgTransactions {
+    /// Seen to its end, whoever gives up: sqlx 0.9 does not know of a transaction before its `BEGIN` was acknowledged, and the pool would
+    /// hand out a connection that is in one.
+    async fn begin_by(&self, opening: Option<String>) -> ::sqlx::Result<SqlxTransaction<::sqlx::Postgres>> {
+        let pool = self.0.clone();
+        let beginning = async move {
+            match opening {
+                Some(opening) => pool.begin_with(AssertSqlSafe(opening)).await,
+                None => pool.begin().await,
+            }
+        };
+        Outlive::new(beginning).await.map(SqlxTransaction)
     }
 }
 
@@ -66,7 +84,7 @@ impl Transactions for SqliteTransactions {
     type Transaction = SqlxTransaction<::sqlx::Sqlite>;
 
     async fn begin(&self) -> Result<Self::Transaction> {
-        self.0.begin_with("BEGIN IMMEDIATE").await.map(SqlxTransaction).map_err(not_begun)
+        self.0.begin_with(crate::sqlite::BEGIN_TO_JOIN).await.map(SqlxTransaction).map_err(not_begun)
     }
 }
 
@@ -110,6 +128,16 @@ async fn roll_back<D: Database>(transaction: ::sqlx::Transaction<'static, D>) {
     }
 }
 
+#[cfg(feature = "sqlx-postgres")]
+async fn as_it_is(_: &mut ::sqlx::PgConnection) {}
+
+/// Where SQLite has rolled back by itself, a `ROLLBACK` fails, and sqlx would take the connection to be in a transaction for ever. So there
+/// is one to roll back; an error means that there was.
+#[cfg(feature = "sqlx-sqlite")]
+async fn within_one(connection: &mut ::sqlx::SqliteConnection) {
+    let _ = ::sqlx::query("BEGIN").execute(connection).await;
+}
+
 /// One row, by the names of its columns.
 macro_rules! shown {
     ($row:expr) => {{
@@ -133,7 +161,7 @@ macro_rules! shown {
 }
 
 macro_rules! of_database {
-    ($database:ty, $connection:ty, $is_refusal:path) => {
+    ($database:ty, $connection:ty, $is_refusal:path, $before_rollback:path) => {
         impl Transaction for SqlxTransaction<$database> {
             type Inner = $connection;
 
@@ -141,7 +169,8 @@ macro_rules! of_database {
                 commit(self.0, $is_refusal).await
             }
 
-            async fn roll_back(self) {
+            async fn roll_back(mut self) {
+                $before_rollback(&mut self.0).await;
                 roll_back(self.0).await;
             }
         }
@@ -166,6 +195,6 @@ macro_rules! of_database {
 }
 
 #[cfg(feature = "sqlx-postgres")]
-of_database!(::sqlx::Postgres, ::sqlx::PgConnection, is_refusal_of_postgres);
+of_database!(::sqlx::Postgres, ::sqlx::PgConnection, is_refusal_of_postgres, as_it_is);
 #[cfg(feature = "sqlx-sqlite")]
-of_database!(::sqlx::Sqlite, ::sqlx::SqliteConnection, is_refusal_of_sqlite);
+of_database!(::sqlx::Sqlite, ::sqlx::SqliteConnection, is_refusal_of_sqlite, within_one);

@@ -15,7 +15,6 @@ use std::pin::Pin;
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::Record;
 
-use crate::error::{Effect, Kind, StoreError};
 use crate::write::Write;
 use crate::{Result, Store};
 
@@ -75,49 +74,30 @@ pub trait Transactions: Send + Sync + 'static {
     /// Begins one that may write.
     fn begin(&self) -> impl Future<Output = Result<Self::Transaction>> + Send;
 
-    /// Begins one that holds this lock until it ends; nothing, at once, if another has it. A library that can send [`Lock::then_begin`]
-    /// saves a trip.
-    fn begin_locked(&self, lock: Lock) -> impl Future<Output = Result<Option<Self::Transaction>>> + Send {
-        async move {
-            let mut transaction = self.begin().await?;
-            if lock.is_taken_in(&mut transaction).await? {
-                return Ok(Some(transaction));
-            }
-            transaction.roll_back().await;
-            Ok(None)
-        }
+    /// Begins one whose first statements are the store's [`Join::opening`], in the same message: a trip less, for keys that nobody has
+    /// used. A library that cannot send several statements as one message leaves it at that.
+    ///
+    /// Dropping the future must not leave a transaction behind that has begun: see [`Outlive`](crate::outlive::Outlive).
+    fn begin_with(&self, opening: String) -> impl Future<Output = Result<Opened<Self::Transaction>>> + Send {
+        let _ = opening;
+        std::future::ready(Ok(Opened::Unable))
     }
 }
 
-/// An advisory lock of PostgreSQL's, which a transaction takes without waiting, and holds until it ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lock(pub i64);
-
-impl Lock {
-    /// SQLSTATE of [`Lock::then_begin`] where another has the lock: a text that is no number.
-    pub const ANOTHER_HAS_IT: &str = "22P02";
-
-    /// Two statements, to be sent as one simple query: they take the lock, and begin the transaction that holds it. What stands before
-    /// a `BEGIN` in the same query is part of what it begins; and where the lock is another's, the first fails, so nothing is begun.
-    #[must_use]
-    pub fn then_begin(self) -> String {
-        let Self(number) = self;
-        format!(
-            "SELECT (CASE WHEN pg_try_advisory_xact_lock({number}) THEN '1' \
-             ELSE 'no fault: another transaction has this key, and Oncegate has told its client so' END)::int; BEGIN"
-        )
-    }
-
-    /// Tries to take it in a transaction that has begun.
-    async fn is_taken_in(self, connection: &mut dyn Connection) -> Result<bool> {
-        const TRY: &str =
-            "SELECT CASE WHEN pg_try_advisory_xact_lock($1::bigint) THEN 1 ELSE 0 END::bigint AS number";
-        let shown = connection.ask(TRY, &[Value::Int(Some(self.0))]).await;
-        let shown = shown
-            .map_err(|cause| StoreError::new(Kind::Unavailable, Effect::None, "begin").because(cause))?;
-        Ok(shown.first().and_then(|row| row.number) == Some(1))
-    }
+/// What came of an opening.
+#[derive(Debug)]
+#[must_use]
+pub enum Opened<T> {
+    /// The transaction has the key, and the key has no row.
+    Begun(T),
+    /// Another transaction has the key, or it has a row. Nothing has begun.
+    Occupied,
+    /// This library has no way to do it. Nothing was tried.
+    Unable,
 }
+
+/// SQLSTATE of a [`Join::opening`] that finds the key occupied: a text that is no number.
+pub const OCCUPIED: &str = "22P02";
 
 /// A transaction. Dropped, it is rolled back.
 pub trait Transaction: Connection + DerefMut<Target = Self::Inner> + 'static {
@@ -137,9 +117,10 @@ pub trait Join: Store {
     /// until it is dropped. Elsewhere it is always everybody's turn.
     fn turn(&self) -> impl Future<Output = Turn> + Send;
 
-    /// What a transaction holds that is to write this key, so that a twin is told at once that it is one. Nothing where the database
-    /// has one writer: whoever has begun to write is the only one.
-    fn lock(&self, id: RecordId) -> Option<Lock>;
+    /// Statements that take a key of which nobody knows, and begin the transaction that has it: a simple query of PostgreSQL's. Where the
+    /// key is occupied it fails with [`OCCUPIED`], and nothing has begun. Nothing where the database has one writer: whoever has begun to
+    /// write is the only one, and the row can be read before.
+    fn opening(&self, id: RecordId) -> Option<String>;
 
     /// Takes the key for this transaction, without waiting for another that has it.
     fn take(

@@ -13,6 +13,7 @@ pub mod faulty;
 pub mod jobs;
 pub mod join;
 pub mod memory;
+pub mod outlive;
 pub mod query;
 pub mod shared_cache;
 pub mod signals;

@@ -30,6 +30,7 @@ use oncegate_core::response::Answer;
 use oncegate_engine::{ArrivedIn, EndedIn, Engine, InTransaction, Route, Settlement, Unavailable};
 use oncegate_store::jobs::{Enqueue, Job};
 use oncegate_store::join::Transactions;
+use oncegate_store::outlive::Outlive;
 use tower_layer::Layer;
 use tower_service::Service;
 use tracing::Instrument as _;
@@ -37,7 +38,6 @@ use tracing::Instrument as _;
 use crate::answer::{About, Which};
 use crate::body::{BoxError, RequestBody, ResponseBody};
 use crate::execute::{Ended, ask_for_identity, read};
-use crate::outlive::Outlive;
 use crate::route::Routes;
 use crate::scope::Tenant;
 use crate::service::{Admitted, Answering, admit, routed};
@@ -232,8 +232,13 @@ where
         | Settlement::Doubt(_)
         | Settlement::Unknown(_)
         | Settlement::Park(_) => {
+            let (policy, id) = (held.policy().clone(), held.id());
+            let overtaken = held.overtaken().await;
             roll_back(*held, slot).await;
-            as_it_ended(ended)
+            match overtaken {
+                Some(arrived) => answer::told(arrived, &About::alone(&policy, Which::Id(id))),
+                None => as_it_ended(ended),
+            }
         }
     }
 }

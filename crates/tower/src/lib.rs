@@ -28,7 +28,6 @@ pub mod headers;
 mod key;
 mod layer;
 mod operations;
-mod outlive;
 pub mod phased;
 mod prefer;
 mod read;

@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** the unique index on `id`, or the version, refuses whoever comes second, inside the caller's transaction. The
 //! advisory lock before it only tells a twin at once that it is one: waiting for the index would mean waiting for the other's whole
-//! handler. A handler's transaction begins with it; see [`Lock::then_begin`].
+//! handler. A handler's transaction begins with it.
 //!
 //! A row that is written once, settled already, needs no note (see the migrations): no later write has to stay off its indexes, so
 //! it has an index of its own, over `kept_until`, by which it is found when it expires.
@@ -16,7 +16,7 @@ use oncegate_core::record::Record;
 use oncegate_core::record::codec::Texts;
 use oncegate_core::time::Timestamp;
 use oncegate_store::drive::read_one;
-use oncegate_store::join::{Cause, Connection, Join, Joined, Lock, Shown, Taken, Turn, Value};
+use oncegate_store::join::{Cause, Connection, Join, Joined, Shown, Taken, Turn, Value};
 use oncegate_store::{Change, Effect, Kind, Result, StoreError, Write};
 
 use super::PostgresStore;
@@ -29,6 +29,8 @@ use super::statements::BATCH_MAX;
 pub(super) struct Statements {
     /// Locks are the whole database's: which of them are this schema's.
     locks: i64,
+    /// The table.
+    record: String,
     take: String,
     /// A row that is settled: the usual one.
     insert_settled: String,
@@ -68,6 +70,7 @@ impl Statements {
         );
         Self {
             locks,
+            record: format!("{schema}.record"),
             // One trip. The row is as it was when the statement began: a twin that ends in between is found by the index.
             take: format!(
                 "SELECT CASE WHEN pg_try_advisory_xact_lock($2::bigint) THEN 1 ELSE 0 END::bigint AS number, {shown} \
@@ -104,8 +107,8 @@ impl Join for PostgresStore {
         Turn::everybodys()
     }
 
-    fn lock(&self, id: RecordId) -> Option<Lock> {
-        Some(Lock(self.joining.lock_of(id)))
+    fn opening(&self, id: RecordId) -> Option<String> {
+        Some(self.joining.opening(id))
     }
 
     async fn take(&self, connection: &mut dyn Connection, id: RecordId) -> Result<Taken> {
@@ -187,6 +190,19 @@ fn columns(record: &Record) -> [Value<'_>; 10] {
 }
 
 impl Statements {
+    /// What stands before a `BEGIN` in the same query is part of what it begins. The second statement's snapshot is younger than the lock,
+    /// so a row that a twin has committed is seen (at READ COMMITTED; else the index refuses this one later).
+    fn opening(&self, id: RecordId) -> String {
+        let (lock, record) = (self.lock_of(id), &self.record);
+        let id = id.as_bytes().iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
+        format!(
+            "SELECT (CASE WHEN pg_try_advisory_xact_lock({lock}) THEN '1' \
+             ELSE 'no fault: another transaction has this idempotency key' END)::int; \
+             SELECT (CASE WHEN EXISTS (SELECT FROM {record} WHERE id = E'\\\\x{id}'::bytea) \
+             THEN 'no fault: this idempotency key was used before' ELSE '1' END)::int; BEGIN"
+        )
+    }
+
     /// The key's advisory lock: ids are digests, so any eight bytes are as good, and hardly ever meet a lock of the caller's own, or the
     /// same key's in another schema.
     fn lock_of(&self, id: RecordId) -> i64 {

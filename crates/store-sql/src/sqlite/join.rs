@@ -12,7 +12,7 @@ use oncegate_core::audit::Entry;
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::Record;
 use oncegate_store::drive::read_one;
-use oncegate_store::join::{Connection, Join, Joined, Lock, Shown, Taken, Turn, Value};
+use oncegate_store::join::{Connection, Join, Joined, Shown, Taken, Turn, Value};
 use oncegate_store::{Change, Effect, Kind, Result, StoreError, Write};
 use rusqlite::types::Value as Column;
 
@@ -21,8 +21,17 @@ use super::row::{self, COLUMNS, IDENTITY};
 use super::statements::INSERT;
 use super::trail::TELL;
 
+/// How a transaction begins that is to be joined.
+///
+/// SQLite rolls a transaction back by itself when a statement in it fails badly enough (a full disk, `ON CONFLICT ROLLBACK`), and whatever
+/// follows is then on its own. A handler that does not mind the error would have its key kept, without its rows. The savepoint goes with the
+/// transaction: a row is written only where it is still there.
+pub const BEGIN_TO_JOIN: &str = "BEGIN IMMEDIATE; SAVEPOINT oncegate";
+const STILL_OPEN: &str = "RELEASE oncegate; SAVEPOINT oncegate";
+
 // A row, and in the same call its answer: a call wakes the thread that owns the connection, which costs more than the statement.
-static INSERT_ROW: LazyLock<String> = LazyLock::new(|| format!("{} RETURNING 1 AS number", *INSERT));
+static INSERT_ROW: LazyLock<String> =
+    LazyLock::new(|| format!("{STILL_OPEN}; {} RETURNING 1 AS number", *INSERT));
 static INSERT_SETTLED: LazyLock<String> = LazyLock::new(|| {
     let answer = "INSERT INTO answer (seq, bytes) SELECT last_insert_rowid()";
     format!("{}; {answer}, ?{ANSWER} WHERE changes() = 1", *INSERT_ROW)
@@ -31,7 +40,8 @@ static INSERT_SETTLED: LazyLock<String> = LazyLock::new(|| {
 static SWAP_ROW: LazyLock<String> = LazyLock::new(|| {
     let set = COLUMNS.iter().zip(1..).skip(IDENTITY).map(|(column, place)| format!("{column} = ?{place}"));
     let set = set.collect::<Vec<_>>().join(", ");
-    format!("UPDATE record SET {set} WHERE id = ?1 AND version = ?{EXPECTED} RETURNING 1 AS number")
+    let found = format!("WHERE id = ?1 AND version = ?{EXPECTED}");
+    format!("{STILL_OPEN}; UPDATE record SET {set} {found} RETURNING 1 AS number")
 });
 static SWAP_SETTLED: LazyLock<String> = LazyLock::new(|| {
     let answer = "INSERT OR REPLACE INTO answer (seq, bytes) SELECT seq";
@@ -51,7 +61,7 @@ impl Join for SqliteStore {
         Arc::clone(&self.turns).acquire_owned().await.map_or_else(|_| Turn::everybodys(), Turn::of)
     }
 
-    fn lock(&self, _: RecordId) -> Option<Lock> {
+    fn opening(&self, _: RecordId) -> Option<String> {
         None
     }
 

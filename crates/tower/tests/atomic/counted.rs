@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use oncegate_store::Result;
-use oncegate_store::join::{Asking, Connection, Lock, Transaction, Transactions, Value};
+use oncegate_store::join::{Asking, Connection, Opened, Transaction, Transactions, Value};
 
 /// How many were begun, and how many committed.
 #[derive(Default)]
@@ -37,10 +37,15 @@ impl<T: Transactions> Transactions for Counted<T> {
         Ok(CountedTransaction { inner: self.inner.begin().await?, count: Arc::clone(&self.count) })
     }
 
-    async fn begin_locked(&self, lock: Lock) -> Result<Option<Self::Transaction>> {
+    async fn begin_with(&self, opening: String) -> Result<Opened<Self::Transaction>> {
         self.count.begun.fetch_add(1, Ordering::SeqCst);
-        let begun = self.inner.begin_locked(lock).await?;
-        Ok(begun.map(|inner| CountedTransaction { inner, count: Arc::clone(&self.count) }))
+        Ok(match self.inner.begin_with(opening).await? {
+            Opened::Begun(inner) => {
+                Opened::Begun(CountedTransaction { inner, count: Arc::clone(&self.count) })
+            }
+            Opened::Occupied => Opened::Occupied,
+            Opened::Unable => Opened::Unable,
+        })
     }
 }
 

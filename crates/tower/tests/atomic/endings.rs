@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use oncegate_core::policy::Profile;
 use oncegate_core::record::StateKind;
 
-use crate::base::{Base as _, OnPostgres};
+use crate::base::{Base as _, OnPostgres, OnSqlite};
 use crate::client::Call;
 use crate::node::{Node, Work, simple};
 use crate::stage::Gate;
@@ -144,6 +144,24 @@ on_both! {
         call().send_until_settled(node.addr).await.expect_replay(200, "run 1");
         assert_eq!(base.charges().await, ["k"]);
     }
+}
+
+/// SQLite rolls back by itself when a statement fails badly enough, and takes what follows one by one. A handler that does not mind must
+/// not have its answer kept, nor anything else of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transaction_that_sqlite_has_rolled_back_by_itself_is_not_kept() {
+    let base = OnSqlite::start().await;
+    let node = Node::new(&base, Profile::Ietf, async |mut work: Work<OnSqlite>| {
+        work.charge().await.unwrap();
+        if work.run == 1 {
+            let bad = "INSERT OR ROLLBACK INTO charge VALUES (NULL)";
+            assert!(sqlx::query(bad).execute(&mut *work.tx).await.is_err(), "and all is rolled back");
+        }
+        (StatusCode::CREATED, format!("run {}", work.run))
+    })
+    .await;
+    call().send(node.addr).await.expect_problem(503, "store_unavailable");
+    expect_rolled_back!(base, node, call());
 }
 
 /// After a failed statement PostgreSQL takes a COMMIT for a ROLLBACK, and says that all is well. A handler that does not mind must not

@@ -1,14 +1,15 @@
 //! The same keys through the ordinary layer: whoever is second is answered from the row, and has no effect.
 
 use axum::extract::Request;
+use axum::http::StatusCode;
 use oncegate_core::policy::Profile;
 use oncegate_engine::Options;
 use oncegate_tower::Routes;
 
 use crate::base::{Base as _, OnPostgres, OnSqlite};
 use crate::client::Call;
-use crate::node::{gated, simple};
-use crate::stage::{self, Stage};
+use crate::node::{Node, Work, gated, simple};
+use crate::stage::{self, Gate, Stage};
 
 fn call(amount: u32) -> Call {
     Call::post("/charges").key("k").json(&format!("{{\"amount\":{amount}}}"))
@@ -47,6 +48,30 @@ on_both! {
 async fn one_that_was_overtaken_is_rolled_back_and_answered_from_the_row() {
     let base = OnPostgres::start().await;
     let (gate, atomic) = gated(&base, Profile::Ietf).await;
+    let ordinary = Box::pin(stage::simple(base.store().await, Profile::Ietf)).await;
+    let mut slow = call(1).open(atomic.addr).await;
+    gate.entered().await;
+    call(1).send(ordinary.addr).await.expect_first(200, "run 1");
+    gate.open();
+    slow.reply().await.unwrap().expect_replay(200, "run 1");
+    assert_eq!((base.charges().await.len(), atomic.runs(), ordinary.runs()), (0, 1, 1));
+}
+
+/// It may have failed over the other's very rows. Its client is told what the key came to, and not that nothing was executed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_was_overtaken_and_fails_is_answered_from_the_row() {
+    let base = OnPostgres::start().await;
+    let gate = Gate::new();
+    let at_gate = gate.clone();
+    let fails = move |mut work: Work<OnPostgres>| {
+        let gate = at_gate.clone();
+        async move {
+            work.charge().await.unwrap();
+            gate.pass().await;
+            StatusCode::INTERNAL_SERVER_ERROR
+        }
+    };
+    let atomic = Node::new(&base, Profile::Ietf, fails).await;
     let ordinary = Box::pin(stage::simple(base.store().await, Profile::Ietf)).await;
     let mut slow = call(1).open(atomic.addr).await;
     gate.entered().await;

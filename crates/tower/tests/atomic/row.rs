@@ -1,14 +1,16 @@
 //! A row that was written in a caller's transaction is as the store would have written it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use oncegate_conformance::samples::{FAR_AHEAD, LONG_AGO, entry, every_shape, reserved};
 use oncegate_core::audit::Act;
 use oncegate_core::identity::Version;
 use oncegate_core::record::Record;
 use oncegate_store::drive::read_one;
-use oncegate_store::join::{Join, Joined, Taken, Transaction as _, Transactions as _};
+use oncegate_store::join::{Join, Joined, Opened, Taken, Transaction as _, Transactions as _};
 use oncegate_store::{Store as _, Write};
+use sqlx::Row as _;
 
 use crate::base::{Base, OnPostgres};
 
@@ -117,24 +119,67 @@ async fn a_key_that_another_transaction_has_is_not_waited_for() {
     assert_eq!(store.take_after(&mut second, id).await.unwrap(), Taken::Mine(None));
 }
 
+fn begun<T>(opened: Opened<T>) -> T {
+    match opened {
+        Opened::Begun(transaction) => transaction,
+        Opened::Occupied | Opened::Unable => panic!("it is free"),
+    }
+}
+
 /// Nor by whoever begins with it; and of one that was refused nothing is left behind, neither a lock nor a transaction that has failed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_begins_with_a_key_that_another_has_is_told_so_and_leaves_nothing_behind() {
+async fn whoever_begins_with_a_key_that_is_occupied_is_told_so_and_leaves_nothing_behind() {
     let base = OnPostgres::start().await;
     let store = base.store().await;
-    let locks = ["a", "b"].map(|key| store.lock(reserved(key, 1, FAR_AHEAD).id).unwrap());
+    let rows = ["a", "b", "c"].map(|key| reserved(key, 1, FAR_AHEAD));
+    let opening = |n: usize| store.opening(rows[n].id).unwrap();
     let pool = base.pool();
-    let mut first = pool.begin_locked(locks[0]).await.unwrap().expect("it is free");
-    for _ in 0..20 {
-        assert!(pool.begin_locked(locks[0]).await.unwrap().is_none(), "another has it");
+    let mut first = begun(pool.begin_with(opening(0)).await.unwrap());
+    assert_eq!(join(&base, &store, &insert(&rows[1])).await, Joined::Written);
+    for n in [0, 1].repeat(10) {
+        let opened = pool.begin_with(opening(n)).await.unwrap();
+        assert!(matches!(opened, Opened::Occupied), "another has it, or it has a row");
     }
     // The first holds it within its transaction, and the connections of the refused ones are as good as new.
     sqlx::query("SELECT 1").execute(&mut *first).await.unwrap();
     for _ in 0..20 {
-        pool.begin_locked(locks[1]).await.unwrap().expect("nobody has it").commit().await.unwrap();
+        begun(pool.begin_with(opening(2)).await.unwrap()).commit().await.unwrap();
     }
     first.commit().await.unwrap();
-    let again = pool.begin_locked(locks[0]).await.unwrap().expect("it was let go with the commit");
-    drop(again);
-    pool.begin_locked(locks[0]).await.unwrap().expect("and with what is dropped").roll_back().await;
+    drop(begun(pool.begin_with(opening(0)).await.unwrap()));
+    // It was let go with the commit, and with what is dropped.
+    begun(pool.begin_with(opening(0)).await.unwrap()).roll_back().await;
+}
+
+/// A client hangs up, or a limit passes, while a transaction begins: no connection comes back to the pool in the middle of one, or with
+/// the key.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_beginning_that_nobody_waits_for_leaves_nothing_behind() {
+    let base = OnPostgres::start().await;
+    let store = base.store().await;
+    let pool = base.through_one(&base.place.url).pool();
+    let outside = "SELECT transaction_timestamp() = statement_timestamp()";
+    for pauses in 0..40 {
+        let opening = store.opening(reserved("a", 1, FAR_AHEAD).id).unwrap();
+        let opened = async {
+            match pauses % 2 {
+                0 => drop(pool.begin().await),
+                _ => drop(pool.begin_with(opening).await),
+            }
+        };
+        let pausing = async {
+            for _ in 0..pauses / 2 {
+                tokio::time::sleep(Duration::from_micros(50)).await;
+            }
+        };
+        tokio::select! { biased; () = pausing => {}, () = opened => {} }
+        // As a simple query: a prepared one begins with its preparation.
+        let row = sqlx::raw_sql(outside).fetch_one(&pool.0).await.unwrap();
+        let is_outside: bool = row.get(0);
+        assert!(is_outside, "given up after {pauses} pauses");
+    }
+    let locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database = \
+                 (SELECT oid FROM pg_database WHERE datname = current_database()) AND pid = pg_backend_pid()";
+    let locks: i64 = sqlx::query_scalar(locks).fetch_one(&pool.0).await.unwrap();
+    assert_eq!(locks, 0);
 }

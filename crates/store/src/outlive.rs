@@ -1,16 +1,18 @@
 //! Work that outlives whoever waits for it, without a task of its own while somebody does.
 //!
 //! A task for every request costs a wake-up there and back. Here the work is polled where it is awaited, and becomes a task only when
-//! the client has hung up.
+//! nobody does any more: a client has hung up, a limit has passed.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 /// A future that goes on in a task when it is dropped before its end.
-pub(crate) struct Outlive<F: Future<Output: Send> + Send + 'static>(Option<Pin<Box<F>>>);
+#[derive(Debug)]
+pub struct Outlive<F: Future<Output: Send> + Send + 'static>(Option<Pin<Box<F>>>);
 
 impl<F: Future<Output: Send> + Send + 'static> Outlive<F> {
-    pub(crate) fn new(work: F) -> Self {
+    /// Work to be awaited.
+    pub fn new(work: F) -> Self {
         Self(Some(Box::pin(work)))
     }
 }
