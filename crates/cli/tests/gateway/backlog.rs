@@ -69,7 +69,10 @@ async fn of(place: Place) {
         quiet.len()
     );
     for (used, allowed) in [(waiting, BOUND_KIB), (working, BOUND_KIB + PAGES_KIB)] {
-        assert!(used.saturating_sub(idle) <= allowed, "{used} KiB, {idle} KiB idle; {allowed} more are allowed");
+        assert!(
+            used.saturating_sub(idle) <= allowed,
+            "{used} KiB, {idle} KiB idle; {allowed} more are allowed"
+        );
     }
     assert!(served < 3_000, "{served} were served before the last of the others");
     drop(gateway);
@@ -98,8 +101,9 @@ async fn fill(store: &str) {
     let all: Vec<_> = busy.chain(others).collect();
     for batch in all.chunks(500) {
         let mut accepting = JoinSet::new();
-        for (tenant, key) in batch.iter().cloned() {
+        for (tenant, key) in batch {
             let (engine, route) = (engine.clone(), Arc::clone(&route));
+            let (tenant, key) = (tenant.clone(), key.clone());
             accepting.spawn(async move { accept(&engine, &route, &tenant, &key).await });
         }
         accepting.join_all().await;
