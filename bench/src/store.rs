@@ -160,7 +160,8 @@ pub(crate) fn settled(before: &Record, row: &Row) -> Outcome<Record> {
     let answer = Answer::Kept(Response { status: 201, headers, body: body.to_vec() });
     let holder = Holder { life: before.life, token: before.life, fence: before.fence };
     let now = Now::exact(before.created_at.plus(Duration::from_millis(5)));
-    put(decide(Some(before), &Event::Complete { holder, answer: Arc::new(answer) }, now).next)
+    let complete = Event::Complete { holder, answer: Arc::new(answer), reference: None };
+    put(decide(Some(before), &complete, now).next)
 }
 
 fn put(next: Next) -> Outcome<Record> {

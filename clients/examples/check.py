@@ -12,7 +12,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "storm"))
-from town import Process  # noqa: E402
+from town import Process, program  # noqa: E402
 
 EXAMPLES = {
     "node": (["node", "server.mjs"], ["node", "client.mjs"]),
@@ -20,14 +20,14 @@ EXAMPLES = {
 }
 
 
-def check(name: str, gateway_bin: str, folder: Path) -> None:
+def check(name: str, gateway_program: list[str], folder: Path) -> None:
     server, client = ([command, str(HERE / name / file)] for command, file in EXAMPLES[name])
     os.environ |= {"ORDERS": str(folder / "orders.jsonl"), "PORT": "0"}
     api = Process(server, r"listens on (\d+)")
     os.environ["PORT"] = str(api.ports[0])
     flags = ["--upstream", f"http://127.0.0.1:{api.ports[0]}", "--store", f"sqlite://{folder / 'oncegate.db'}"]
     anywhere = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
-    serve = [gateway_bin, "serve", "--config", str(HERE / name / "oncegate.toml"), *flags]
+    serve = [*gateway_program, "serve", "--config", str(HERE / name / "oncegate.toml"), *flags]
     gateway = Process([*serve, *anywhere], r"oncegate listens on http://127\.0\.0\.1:(\d+) .*http://127\.0\.0\.1:(\d+)")
 
     def order(*what: str, **more: str) -> str:
@@ -56,12 +56,11 @@ def check(name: str, gateway_bin: str, folder: Path) -> None:
 
 
 def main() -> None:
-    gateway_bin = os.environ.get("ONCEGATE_BIN")
-    if not gateway_bin:
+    if "ONCEGATE_BIN" not in os.environ:
         sys.exit(f"{__doc__}\nIn the environment: ONCEGATE_BIN, the gateway.")
     for name in EXAMPLES:
         with tempfile.TemporaryDirectory() as folder:
-            check(name, gateway_bin, Path(folder))
+            check(name, program("ONCEGATE_BIN"), Path(folder))
             print(f"examples/{name}: as its README says")
 
 

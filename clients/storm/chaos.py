@@ -1,9 +1,13 @@
-"""What stands between clients and the gateway, and is not to be relied on: a proxy that resets, cuts, stalls, and answers 503 by itself."""
+"""What stands between clients and the gateway, and is not to be relied on: a proxy that resets, cuts, stalls, and answers 503 or 202 by itself.
+
+A 202 names the operation at the gateway, where a client then asks about it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import collections
+import json
 import random
 import re
 import socket
@@ -18,14 +22,18 @@ ODDS = {
     "reset after": 0.04,
     "cut answer": 0.03,
     "stalled answer": 0.03,
+    "202, forwarded": 0.03,
 }
+#: What clients ask about accepted work, by the way.
+QUESTIONS = "questions about accepted work"
 
 
 class Chaos:
     """Runs in a thread of its own until the process ends."""
 
-    def __init__(self, gateway: tuple[str, int], stall_s: float, seed: int) -> None:
-        self.gateway = gateway
+    def __init__(self, ports: list[int], stall_s: float, seed: int) -> None:
+        """`ports` are the gateway's own, and its operators'."""
+        self.port_of_gateway, self.port_of_admin = ports
         self.stall_s = stall_s
         self.is_calm = False
         self.count: collections.Counter[str] = collections.Counter()
@@ -63,11 +71,15 @@ class Chaos:
     async def _request(self, head: bytes, body: bytes, writer: asyncio.StreamWriter) -> None:
         what = self._roll()
         self.count[what] += 1
+        if head.startswith(b"GET /.oncegate/"):
+            self.count[QUESTIONS] += 1
         if what == "reset before":
             return _reset(writer)
         if what == "503, not forwarded":
             return _unavailable(writer)
-        answer = await self._forward(head, body)
+        answer = await _exchange(self.port_of_gateway, _alone(head) + body)
+        if what == "202, forwarded":
+            answer = await self._accepted(head) or answer
         if what == "503, forwarded":
             return _unavailable(writer)
         if what == "reset after":
@@ -85,17 +97,36 @@ class Chaos:
             point -= odds
         return "through"
 
-    async def _forward(self, head: bytes, body: bytes) -> bytes:
-        head = re.sub(rb"(?i)\r\nconnection: [^\r]*", b"", head).replace(b"\r\n", b"\r\nconnection: close\r\n", 1)
-        reader, writer = await asyncio.open_connection(*self.gateway)
-        try:
-            writer.write(head + body)
-            answer = await reader.read()
-            if not answer:
-                raise ConnectionResetError
-            return answer
-        finally:
-            writer.close()
+    async def _accepted(self, head: bytes) -> bytes | None:
+        """Where to ask about this request's operation; None if the gateway has no record of it, or this is such a question."""
+        key = re.search(rb'(?i)\r\nidempotency-key: *"([^"]*)"', head)
+        if key is None:
+            return None
+        question = b"GET /api/v1/records?key=%s HTTP/1.1\r\nhost: localhost\r\n\r\n" % key[1]
+        answer = await _exchange(self.port_of_admin, _alone(question))
+        records = json.loads(answer.partition(b"\r\n\r\n")[2])["records"]
+        if not records:
+            return None
+        place = f"/.oncegate/operations/{records[0]['id']}"
+        return f"HTTP/1.1 202 Accepted\r\nlocation: {place}\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".encode()
+
+
+def _alone(head: bytes) -> bytes:
+    """The head of a request that is the last of its connection."""
+    return re.sub(rb"(?i)\r\nconnection: [^\r]*", b"", head).replace(b"\r\n", b"\r\nconnection: close\r\n", 1)
+
+
+async def _exchange(port: int, request: bytes) -> bytes:
+    """Everything that comes back."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(request)
+        answer = await reader.read()
+        if not answer:
+            raise ConnectionResetError
+        return answer
+    finally:
+        writer.close()
 
 
 def _unavailable(writer: asyncio.StreamWriter) -> None:

@@ -3,7 +3,7 @@
 Usage: storm.py NAME -- DRIVER…, where the driver is started with: URL, folder of keys, file of operations, file for results, how many at once,
 milliseconds for a try. It writes a line of JSON for each operation as soon as its result is known.
 
-While it runs, requests and answers are reset, cut, stalled and answered with 503 on the way; the provider fails in every way it knows; the
+While it runs, requests and answers are reset, cut, stalled and answered with 503 or 202 on the way; the provider fails in every way it knows; the
 gateway is killed three times, the API once, and the client itself once, to go on with the keys that it kept. Afterwards, in calm weather,
 whatever may have happened is asked about once more with the same keys, and then must be known.
 """
@@ -21,13 +21,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-from chaos import ODDS, Chaos
-from town import FAULTS, FOREVER_S, Town, wait_until
+from chaos import ODDS, QUESTIONS, Chaos
+from town import FAULTS, FOREVER_S, Town, program, wait_until
 
 OPERATIONS = int(os.environ.get("STORM_OPERATIONS", "1000"))
-AT_ONCE = 32
+AT_ONCE = 64
 TRY_TIMEOUT_MS = 1000
-BINARIES = {"gateway": "ONCEGATE_BIN", "provider": "PAYMENTS_PROVIDER_BIN", "api": "PAYMENTS_API_BIN"}
+PLENTY = 10_000
+OUTCOMES = ["happened", "did_not_happen", "may_have_happened"]
+PROGRAMS = {"gateway": "ONCEGATE_BIN", "provider": "PAYMENTS_PROVIDER_BIN", "api": "PAYMENTS_API_BIN"}
 
 Job = dict[str, Any]
 Told = dict[str, Any]
@@ -66,13 +68,14 @@ class Driver:
 
 
 def jobs() -> list[Job]:
-    """Each has an amount of its own, by which the ledger knows it. Some are in a hurry, and some make no sense."""
+    """Each has an amount of its own, by which the ledger knows it. Some are in a hurry, some are tried once, and some make no sense."""
     return [
         {
             "name": f"order {number}",
             "amount": 1000 + number,
             "currency": "euro" if number % 50 == 0 else "EUR",
             "deadline_ms": 200 + number % 1000 if number % 3 == 0 else 240_000,
+            "attempts_max": 1 if number % 5 == 1 else PLENTY,
         }
         for number in range(OPERATIONS)
     ]
@@ -99,10 +102,11 @@ def storm(town: Town, command: list[str], url: str) -> dict[str, Told]:
     return told
 
 
-def judge(town: Town, told: dict[str, Told]) -> None:
-    """Every result is true."""
+def judge(town: Town, told: dict[str, Told]) -> str:
+    """Every result is true: happened is one charge, of that amount, did not happen is none, may have happened is at most one."""
     charges = town.charges()
     wrong = []
+    open_and_charged = 0
     for one in told.values():
         charged = charges.get(one["amount"], [])
         is_true = {"happened": len(charged) == 1, "did_not_happen": not charged, "may_have_happened": len(charged) <= 1}
@@ -112,10 +116,20 @@ def judge(town: Town, told: dict[str, Told]) -> None:
             answer = json.loads(one["body"])
             if (answer["amount"], answer["charge"]) != (one["amount"], charged[0]):
                 wrong.append(f"{charged} was charged, and the answer is of another: {one}")
+        elif charged:
+            open_and_charged += 1
     assert not wrong, f"{len(wrong)} results are not true:\n" + "\n".join(wrong[:10])
+    asked_for = {one["amount"] for one in told.values()}
+    assert set(charges) <= asked_for, "charges that no operation asked for"
     keys = {one["key"] for one in told.values()}
     others = [record["key"] for record in town.records() if record["key"] not in keys]
     assert not others, f"{len(others)} keys at the gateway that no result speaks of: an operation had two"
+    counted = outcomes(told)
+    return (
+        f"all {len(told)} are true by the provider's ledger, which has {sum(map(len, charges.values()))} charges: "
+        f"{counted['happened']} happened and were charged once, {counted['did_not_happen']} did not and were not charged, "
+        f"{counted['may_have_happened']} may have, of which {open_and_charged} were charged, once"
+    )
 
 
 def calm(town: Town, chaos: Chaos, command: list[str], told: dict[str, Told]) -> dict[str, Told]:
@@ -124,7 +138,7 @@ def calm(town: Town, chaos: Chaos, command: list[str], told: dict[str, Told]) ->
     town.faults({})
     open_ones = {name for name, one in told.items() if one["outcome"] == "may_have_happened"}
     url = f"http://127.0.0.1:{town.gateway.ports[0]}/payments"
-    later = [{**job, "deadline_ms": FOREVER_S * 1000} for job in jobs() if job["name"] in open_ones]
+    later = [{**job, "deadline_ms": FOREVER_S * 1000, "attempts_max": PLENTY} for job in jobs() if job["name"] in open_ones]
     found = {one["name"]: one for one in Driver(command, url, town.folder, later).ends()}
     assert set(found) == open_ones
     for name, one in found.items():
@@ -133,38 +147,49 @@ def calm(town: Town, chaos: Chaos, command: list[str], told: dict[str, Told]) ->
     return found
 
 
+def outcomes(told: dict[str, Told]) -> collections.Counter[str]:
+    return collections.Counter(one["outcome"] for one in told.values())
+
+
 def summary(told: dict[str, Told]) -> str:
-    outcomes = collections.Counter(f"{one['outcome']} ({one['why']})" if one.get("why") else one["outcome"] for one in told.values())
+    """How many did, did not and may have happened, and why."""
+    whys = collections.Counter(f"{one['outcome']}: {one['why']}" for one in told.values() if one.get("why"))
     replays = sum(bool(one.get("replayed")) for one in told.values())
     tries = sum(one["attempts"] for one in told.values())
-    counted = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
-    return f"{counted}; {replays} of them by a replay; {tries} requests"
+    counted = outcomes(told)
+    words = ", ".join(f"{counted[outcome]} {outcome}" for outcome in OUTCOMES)
+    return f"{words} ({dict(sorted(whys.items()))}); {replays} of them by a replay; {tries} requests"
 
 
 def main() -> None:
     name, separator, *command = sys.argv[1:]
-    missing = [variable for variable in BINARIES.values() if variable not in os.environ]
+    missing = [variable for variable in PROGRAMS.values() if variable not in os.environ]
     if separator != "--" or not command or missing:
-        sys.exit(f"{__doc__}\nIn the environment: {', '.join(BINARIES.values())}. Missing: {', '.join(missing) or 'none'}.")
+        sys.exit(f"{__doc__}\nIn the environment: {', '.join(PROGRAMS.values())}. Missing: {', '.join(missing) or 'none'}.")
     seed = int(os.environ.get("STORM_SEED", time.time_ns() % 1_000_000))
+
+    def say(words: str) -> None:
+        print(f"{name}: {words}", flush=True)
+
     with tempfile.TemporaryDirectory(prefix="oncegate-storm-") as folder:
-        town = Town(Path(folder), {which: os.environ[variable] for which, variable in BINARIES.items()})
+        town = Town(Path(folder), {which: program(variable) for which, variable in PROGRAMS.items()})
         try:
             began = time.monotonic()
-            chaos = Chaos(("127.0.0.1", town.gateway.ports[0]), 1.3 * TRY_TIMEOUT_MS / 1000, seed)
+            chaos = Chaos(town.gateway.ports, 1.3 * TRY_TIMEOUT_MS / 1000, seed)
             told = storm(town, command, f"http://127.0.0.1:{chaos.port}/payments")
             wait_until("nothing is on its way", chaos.is_idle)
             town.comes_to_rest()
-            print(f"{name}: {OPERATIONS} operations in a storm (seed {seed}): {summary(told)}; on the way: {dict(chaos.count)}", flush=True)
-            judge(town, told)
+            say(f"{OPERATIONS} operations in a storm (seed {seed}): {summary(told)}")
+            say(f"on the way: {dict(chaos.count)}; killed: the gateway three times, the API and the client once")
+            say(judge(town, told))
             found = calm(town, chaos, command, told)
             town.comes_to_rest()
-            print(f"{name}: asked again: {summary(found)}; {time.monotonic() - began:.0f} s in all", flush=True)
+            say(f"asked again about the {len(found)} that may have happened, with their keys: {summary(found)}")
             judge(town, told)
-            judge(town, told | found)
+            say(f"{judge(town, told | found)}; {time.monotonic() - began:.0f} s in all")
             # All of it was there to go wrong.
-            assert {one["outcome"] for one in told.values()} == {"happened", "did_not_happen", "may_have_happened"}
-            assert all(chaos.count[what] > 0 for what in ODDS), chaos.count
+            assert set(outcomes(told)) == set(OUTCOMES), outcomes(told)
+            assert all(chaos.count[what] > 0 for what in [*ODDS, QUESTIONS]), chaos.count
         finally:
             town.close()
 

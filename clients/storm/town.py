@@ -6,6 +6,7 @@ import atexit
 import json
 import os
 import re
+import shlex
 import signal
 import sqlite3
 import subprocess
@@ -19,6 +20,7 @@ from typing import Any
 
 #: Reached only if something is broken.
 FOREVER_S = 300.0
+ANYWHERE = "127.0.0.1:0"
 PROBE = Path(__file__).resolve().parents[2] / "examples/payments/gateway/probe.toml"
 #: Every way in which a provider can go wrong that is not about webhooks.
 FAULTS = [
@@ -31,6 +33,11 @@ FAULTS = [
     "error-before-charge",
     "error-after-charge",
 ]
+
+
+def program(variable: str) -> list[str]:
+    """A program, and perhaps words that come before its arguments."""
+    return shlex.split(os.environ[variable])
 
 
 def wait_until(what: str, holds: Callable[[], bool]) -> None:
@@ -76,21 +83,21 @@ class Process:
 class Town:
     """Provider, API and gateway, with their files in a folder."""
 
-    def __init__(self, folder: Path, binaries: dict[str, str]) -> None:
+    def __init__(self, folder: Path, programs: dict[str, list[str]]) -> None:
         self.folder = folder
         self.provider = Process(
-            [binaries["provider"], "--listen", "127.0.0.1:0", "--ledger", str(folder / "provider.db"), "--no-idempotency", "--delay-ms", "50"],
+            [*programs["provider"], "--listen", ANYWHERE, "--ledger", str(folder / "provider.db"), "--no-idempotency", "--delay-ms", "50"],
             r"http://127\.0\.0\.1:(\d+)",
         )
         book = ["--book", str(folder / "payments.db"), "--patience-ms", "200"]
         provider = ["--provider", f"127.0.0.1:{self.provider.ports[0]}"]
-        self.api = Process([binaries["api"], "--listen", "127.0.0.1:0", *book, *provider], r"http://127\.0\.0\.1:(\d+)")
-        self.api.command[2] = f"127.0.0.1:{self.api.ports[0]}"
+        self.api = Process([*programs["api"], "--listen", ANYWHERE, *book, *provider], r"http://127\.0\.0\.1:(\d+)")
+        # From now on it is found where it is.
+        self.api.command[self.api.command.index(ANYWHERE)] = f"127.0.0.1:{self.api.ports[0]}"
         config = folder / "gateway.toml"
         self._configure(config, 0, 0)
         listens = r"oncegate listens on http://127\.0\.0\.1:(\d+) .*http://127\.0\.0\.1:(\d+)"
-        self.gateway = Process([binaries["gateway"], "serve", "--log", "error", "--config", str(config)], listens)
-        # From now on it is found where it is.
+        self.gateway = Process([*programs["gateway"], "serve", "--log", "error", "--config", str(config)], listens)
         self._configure(config, *self.gateway.ports)
 
     def _configure(self, config: Path, port: int, admin: int) -> None:

@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use crate::{Result, root};
 
 mod after;
+mod client;
 mod list;
 mod path;
 
@@ -27,8 +28,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let is_asked_for = |text: &String| mutant.name.contains(text) || mutant.package == text;
         args.filter.as_ref().is_none_or(is_asked_for)
     };
-    let chosen: Vec<_> =
-        list::MUTANTS.iter().chain(path::MUTANTS).chain(after::MUTANTS).filter(wanted).collect();
+    let chosen: Vec<_> = list::MUTANTS
+        .iter()
+        .chain(path::MUTANTS)
+        .chain(after::MUTANTS)
+        .chain(client::MUTANTS)
+        .filter(wanted)
+        .collect();
     let packages: std::collections::BTreeSet<_> =
         chosen.iter().map(|mutant| (mutant.package, mutant.test)).collect();
     for (package, test) in packages {

@@ -51,7 +51,7 @@ Why = Literal[
     "redirected",  # a redirect that no record vouches for; it is not followed
     "deadline",  # no time is left
     "attempts",  # no attempt is left
-    "cancelled",  # the caller gave it up
+    "cancelled",  # the caller gave it up, or took it back before it began
     "key_reused",
     "key_expired",
     "key_missing",
@@ -99,6 +99,7 @@ _IN_DOUBT = Again(doubt=True)
 # What the gateway says in its own voice. `answer_not_kept` is not here: it speaks of another answer.
 _PROBLEMS: dict[str, Verdict] = {
     "in_progress": _IN_DOUBT,
+    "not_cancellable": _IN_DOUBT,
     "outcome_unknown": _IN_DOUBT,
     "upstream_unreachable": _NOTHING_DONE,
     "store_unavailable": _NOTHING_DONE,
@@ -106,6 +107,7 @@ _PROBLEMS: dict[str, Verdict] = {
     "rate_limited": _NOTHING_DONE,
     "too_many_keys": _NOTHING_DONE,
     "not_started": Over("did_not_happen", "not_started"),
+    "cancelled": Over("did_not_happen", "cancelled"),
     "upstream_failed": Over("unclear", "upstream_failed"),
     "key_reused": Over("refused", "key_reused"),
     "key_expired": Over("refused", "key_expired"),

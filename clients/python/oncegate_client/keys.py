@@ -55,7 +55,7 @@ class FileKeyStore:
         )
 
     def save(self, name: str, key: str) -> str:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._make_folder()
         path = self._path(name)
         draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
@@ -70,7 +70,7 @@ class FileKeyStore:
             kept = self.load(name)
         finally:
             os.unlink(draft)
-        self._sync_folder()
+        _sync(self._folder)
         if kept is None:
             # Forgotten in between: somebody has just finished this operation.
             raise RuntimeError(f"{name!r} was settled by another process meanwhile; nothing was sent")
@@ -81,18 +81,25 @@ class FileKeyStore:
             os.unlink(self._path(name))
         except FileNotFoundError:
             return
-        self._sync_folder()
+        _sync(self._folder)
 
     def _path(self, name: str) -> Path:
         return self._folder / f"{hashlib.sha256(name.encode()).hexdigest()}.json"
 
-    def _sync_folder(self) -> None:
-        """A file's name is durable when its folder is."""
-        # Windows has no such thing, and no need of it.
-        if os.name == "nt":
-            return
-        folder = os.open(self._folder, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+    def _make_folder(self) -> None:
+        missing = [path for path in (self._folder, *self._folder.parents) if not path.exists()]
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for path in missing:
+            _sync(path.parent)
+
+
+def _sync(folder: Path) -> None:
+    """A name is durable, of a file or of a folder, when the folder that it is in is."""
+    # Windows has no such thing, and no need of it.
+    if os.name == "nt":
+        return
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

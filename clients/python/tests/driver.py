@@ -12,16 +12,14 @@ from typing import Any
 from oncegate_client import Client, FileKeyStore, Limits
 
 url, keys, jobs_file, results_file, workers, try_timeout_ms = sys.argv[1:]
-limits = Limits(
-    try_timeout_s=int(try_timeout_ms) / 1000, attempts_max=10_000, backoff_s=0.02, backoff_max_s=0.5, retry_after_max_s=0.5
-)
+limits = Limits(try_timeout_s=int(try_timeout_ms) / 1000, backoff_s=0.02, backoff_max_s=0.5, retry_after_max_s=0.5)
 client = Client(limits, keys=FileKeyStore(keys))
 writing = threading.Lock()
 
 
 def work(job: dict[str, Any]) -> None:
     content = {"amount": job["amount"], "currency": job["currency"]}
-    mine = replace(limits, deadline_s=job["deadline_ms"] / 1000)
+    mine = replace(limits, deadline_s=job["deadline_ms"] / 1000, attempts_max=job["attempts_max"])
     result = client.run(url, headers={"authorization": "Bearer storm"}, json=content, name=job["name"], limits=mine)
     answer = result.answer
     line = {

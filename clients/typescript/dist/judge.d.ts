@@ -24,7 +24,7 @@ export type Why =
  | "deadline"
 /** No attempt is left. */
  | "attempts"
-/** The caller gave it up. */
+/** The caller gave it up, or took it back before it began. */
  | "cancelled" | "key_reused" | "key_expired" | "key_missing" | "key_invalid" | "request_invalid" | "request_malformed" | "scope_missing" | "too_large" | "operation_not_found" | "not_started"
 /** The gateway forwarded the request unprotected, and got no proper answer: it must not be repeated. */
  | "upstream_failed";

@@ -11,6 +11,7 @@ const IN_DOUBT = { is: "again", doubt: true };
 /** What the gateway says in its own voice. `answer_not_kept` is not here: it speaks of another answer. */
 const PROBLEMS = new Map([
     ["in_progress", IN_DOUBT],
+    ["not_cancellable", IN_DOUBT],
     ["outcome_unknown", IN_DOUBT],
     ["upstream_unreachable", NOTHING_DONE],
     ["store_unavailable", NOTHING_DONE],
@@ -18,6 +19,7 @@ const PROBLEMS = new Map([
     ["rate_limited", NOTHING_DONE],
     ["too_many_keys", NOTHING_DONE],
     ["not_started", { is: "did_not_happen", why: "not_started" }],
+    ["cancelled", { is: "did_not_happen", why: "cancelled" }],
     ["upstream_failed", { is: "unclear", why: "upstream_failed" }],
     ["key_reused", { is: "refused", why: "key_reused" }],
     ["key_expired", { is: "refused", why: "key_expired" }],

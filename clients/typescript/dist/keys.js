@@ -6,7 +6,7 @@
  */
 import { createHash, randomBytes, randomUUID } from "node:crypto";
 import { link, mkdir, open, readFile, unlink } from "node:fs/promises";
-import { join } from "node:path";
+import { dirname, join, resolve } from "node:path";
 /** A key for one operation: a random UUID. */
 export function newKey() {
     return randomUUID();
@@ -29,7 +29,7 @@ export class FileKeyStore {
             "Restore it, or remove it once you have looked up what became of the operation.");
     }
     async save(name, key) {
-        await mkdir(this.#folder, { recursive: true });
+        await this.#makeFolder();
         const path = this.#path(name);
         const draft = `${path}.${randomBytes(8).toString("hex")}`;
         const file = await open(draft, "wx", 0o600);
@@ -43,7 +43,7 @@ export class FileKeyStore {
         // A rename would replace the key of whoever was first; a link cannot.
         const isFirst = await link(draft, path).then(() => true, ifExists(false));
         await unlink(draft);
-        await this.#syncFolder();
+        await sync(this.#folder);
         const kept = isFirst ? key : await this.load(name);
         // Forgotten in between: somebody has just finished this operation.
         if (kept === null)
@@ -52,23 +52,31 @@ export class FileKeyStore {
     }
     async forget(name) {
         await unlink(this.#path(name)).catch(ifMissing(undefined));
-        await this.#syncFolder().catch(ifMissing(undefined));
+        await sync(this.#folder).catch(ifMissing(undefined));
     }
     #path(name) {
         return join(this.#folder, `${createHash("sha256").update(name).digest("hex")}.json`);
     }
-    /** A file's name is durable when its folder is. */
-    async #syncFolder() {
-        // Windows has no such thing, and no need of it.
-        if (process.platform === "win32")
+    async #makeFolder() {
+        const topmost = await mkdir(this.#folder, { recursive: true });
+        if (topmost === undefined)
             return;
-        const folder = await open(this.#folder, "r");
-        try {
-            await folder.sync();
-        }
-        finally {
-            await folder.close();
-        }
+        const above = dirname(resolve(topmost));
+        for (let folder = resolve(this.#folder); folder.length > above.length; folder = dirname(folder))
+            await sync(dirname(folder));
+    }
+}
+/** A name is durable, of a file or of a folder, when the folder that it is in is. */
+async function sync(path) {
+    // Windows has no such thing, and no need of it.
+    if (process.platform === "win32")
+        return;
+    const folder = await open(path, "r");
+    try {
+        await folder.sync();
+    }
+    finally {
+        await folder.close();
     }
 }
 function parsed(text) {

@@ -26,7 +26,7 @@ export type Why =
   | "deadline"
   /** No attempt is left. */
   | "attempts"
-  /** The caller gave it up. */
+  /** The caller gave it up, or took it back before it began. */
   | "cancelled"
   | "key_reused"
   | "key_expired"
@@ -61,6 +61,7 @@ const IN_DOUBT: Verdict = { is: "again", doubt: true };
 /** What the gateway says in its own voice. `answer_not_kept` is not here: it speaks of another answer. */
 const PROBLEMS: ReadonlyMap<string, Verdict> = new Map<string, Verdict>([
   ["in_progress", IN_DOUBT],
+  ["not_cancellable", IN_DOUBT],
   ["outcome_unknown", IN_DOUBT],
   ["upstream_unreachable", NOTHING_DONE],
   ["store_unavailable", NOTHING_DONE],
@@ -68,6 +69,7 @@ const PROBLEMS: ReadonlyMap<string, Verdict> = new Map<string, Verdict>([
   ["rate_limited", NOTHING_DONE],
   ["too_many_keys", NOTHING_DONE],
   ["not_started", { is: "did_not_happen", why: "not_started" }],
+  ["cancelled", { is: "did_not_happen", why: "cancelled" }],
   ["upstream_failed", { is: "unclear", why: "upstream_failed" }],
   ["key_reused", { is: "refused", why: "key_reused" }],
   ["key_expired", { is: "refused", why: "key_expired" }],

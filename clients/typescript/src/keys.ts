@@ -7,7 +7,7 @@
 
 import { createHash, randomBytes, randomUUID } from "node:crypto";
 import { link, mkdir, open, readFile, unlink } from "node:fs/promises";
-import { join } from "node:path";
+import { dirname, join, resolve } from "node:path";
 
 /** A key for one operation: a random UUID. */
 export function newKey(): string {
@@ -45,7 +45,7 @@ export class FileKeyStore implements KeyStore {
   }
 
   async save(name: string, key: string): Promise<string> {
-    await mkdir(this.#folder, { recursive: true });
+    await this.#makeFolder();
     const path = this.#path(name);
     const draft = `${path}.${randomBytes(8).toString("hex")}`;
     const file = await open(draft, "wx", 0o600);
@@ -58,7 +58,7 @@ export class FileKeyStore implements KeyStore {
     // A rename would replace the key of whoever was first; a link cannot.
     const isFirst = await link(draft, path).then(() => true, ifExists(false));
     await unlink(draft);
-    await this.#syncFolder();
+    await sync(this.#folder);
     const kept = isFirst ? key : await this.load(name);
     // Forgotten in between: somebody has just finished this operation.
     if (kept === null) throw new Error(`${JSON.stringify(name)} was settled by another process meanwhile; nothing was sent`);
@@ -67,23 +67,30 @@ export class FileKeyStore implements KeyStore {
 
   async forget(name: string): Promise<void> {
     await unlink(this.#path(name)).catch(ifMissing(undefined));
-    await this.#syncFolder().catch(ifMissing(undefined));
+    await sync(this.#folder).catch(ifMissing(undefined));
   }
 
   #path(name: string): string {
     return join(this.#folder, `${createHash("sha256").update(name).digest("hex")}.json`);
   }
 
-  /** A file's name is durable when its folder is. */
-  async #syncFolder(): Promise<void> {
-    // Windows has no such thing, and no need of it.
-    if (process.platform === "win32") return;
-    const folder = await open(this.#folder, "r");
-    try {
-      await folder.sync();
-    } finally {
-      await folder.close();
-    }
+  async #makeFolder(): Promise<void> {
+    const topmost = await mkdir(this.#folder, { recursive: true });
+    if (topmost === undefined) return;
+    const above = dirname(resolve(topmost));
+    for (let folder = resolve(this.#folder); folder.length > above.length; folder = dirname(folder)) await sync(dirname(folder));
+  }
+}
+
+/** A name is durable, of a file or of a folder, when the folder that it is in is. */
+async function sync(path: string): Promise<void> {
+  // Windows has no such thing, and no need of it.
+  if (process.platform === "win32") return;
+  const folder = await open(path, "r");
+  try {
+    await folder.sync();
+  } finally {
+    await folder.close();
   }
 }
 

@@ -7,7 +7,6 @@ const jobs = readFileSync(jobsFile, "utf8").trim().split("\n").map((line) => JSO
 const client = new Client({
   keys: new FileKeyStore(keys),
   tryTimeoutMs: Number(tryTimeoutMs),
-  attemptsMax: 10_000,
   backoffMs: 20,
   backoffMaxMs: 500,
   retryAfterMaxMs: 500,
@@ -15,9 +14,9 @@ const client = new Client({
 
 async function work() {
   for (let job = jobs.shift(); job !== undefined; job = jobs.shift()) {
-    const { name, amount, currency, deadline_ms: deadlineMs } = job;
+    const { name, amount, currency, deadline_ms: deadlineMs, attempts_max: attemptsMax } = job;
     const request = { url, headers: { authorization: "Bearer storm" }, json: { amount, currency } };
-    const result = await client.run(request, { name, deadlineMs });
+    const result = await client.run(request, { name, deadlineMs, attemptsMax });
     const { outcome, key, attempts, why, replayed, answer } = result;
     const body = answer?.body ? new TextDecoder().decode(answer.body) : null;
     const line = { name, amount, outcome, key, attempts, why, replayed, status: answer?.status, body, error: String(result.error?.cause ?? result.error) };

@@ -1,12 +1,13 @@
 //! `oncegate dead`: the dead letters, which no machine could settle and a person must.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use oncegate_core::identity::RecordId;
 use oncegate_gateway::operate::Verb;
 use oncegate_gateway::record::Bodies;
+use oncegate_store::jobs::JobId;
 use serde_json::{Value, json};
 
 use crate::act::{self, Acting, Seen};
@@ -64,11 +65,14 @@ struct Retry {
     /// The version that you have looked at, as `dead show` prints it; without it the record is shown, and you are asked
     #[arg(long, value_name = "VERSION", conflicts_with = "all")]
     version: Option<String>,
-    /// All dead letters of --scope, --operation or both
+    /// All dead letters of --scope, --operation or both; or all jobs of the outbox of --effect
     #[arg(long, conflicts_with = "id")]
     all: bool,
     #[command(flatten)]
     which: Which,
+    /// Jobs of the outbox for this effect, which have no scope and no route of their own
+    #[arg(long, requires = "all", conflicts_with_all = ["id", "scope", "operation"])]
+    effect: Option<String>,
     #[command(flatten)]
     acting: Acting,
 }
@@ -103,23 +107,20 @@ impl Which {
 }
 
 async fn list(args: &List) -> Result<ExitCode, Trouble> {
-    keys::check_cursor(args.page.after.as_deref(), "dead list")?;
-    let source = args.source.open().await?;
-    let limit = usize::from(args.page.limit);
-    let mut page = source.list(&args.which.asked(limit, args.page.after.clone()), Bodies::Counted).await?;
-    // Jobs have no scope and no route of their own; and they are on the first page.
-    let has_jobs = args.page.after.is_none() && !args.which.is_narrowed();
-    let jobs = if has_jobs { source.parked_jobs(None, limit).await? } else { json!({ "jobs": [] }) };
-    if jobs["jobs"].as_array().is_some_and(|jobs| !jobs.is_empty()) {
-        page["jobs"] = jobs["jobs"].clone();
+    let after = args.page.after.as_deref();
+    let after_job = after.and_then(|after| after.parse::<JobId>().ok());
+    if after_job.is_none() {
+        keys::check_cursor(after, "dead list")?;
     }
+    let source = args.source.open().await?;
+    let page = page(&source, args, after_job).await?;
     if args.page.json {
         return Ok(print(format!("{page:#}\n").as_bytes()));
     }
     let rows = page["records"].as_array().map(Vec::as_slice).unwrap_or_default();
     let jobs = page["jobs"].as_array().map(Vec::as_slice).unwrap_or_default();
     if rows.is_empty() && jobs.is_empty() {
-        say(format_args!("no dead letters"));
+        say(format_args!("no {}dead letters", if after.is_some() { "more " } else { "" }));
         return Ok(ExitCode::SUCCESS);
     }
     let mut tables = Vec::new();
@@ -128,6 +129,25 @@ async fn list(args: &List) -> Result<ExitCode, Trouble> {
     let code = print(tables.join("\n").as_bytes());
     keys::say_rest(&page);
     Ok(code)
+}
+
+/// Records first, page by page; behind the last of them the jobs, whose pages are told apart by the job's id at which they begin.
+async fn page(source: &Source, args: &List, after_job: Option<JobId>) -> Result<Value, Trouble> {
+    let limit = usize::from(args.page.limit);
+    let mut page = if after_job.is_some() {
+        json!({ "records": [], "unreadable": 0, "next": null })
+    } else {
+        source.list(&args.which.asked(limit, args.page.after.clone()), Bodies::Counted).await?
+    };
+    // Jobs have no scope and no route of their own.
+    if page["next"].is_null() && !args.which.is_narrowed() {
+        let mut jobs = source.parked_jobs(after_job, limit).await?;
+        page["next"] = jobs["next"].take();
+        if jobs["jobs"].as_array().is_some_and(|jobs| !jobs.is_empty()) {
+            page["jobs"] = jobs["jobs"].take();
+        }
+    }
+    Ok(page)
 }
 
 fn table(records: &[Value]) -> String {
@@ -223,7 +243,11 @@ async fn retry(args: &Retry) -> Result<ExitCode, Trouble> {
         }
         None if is_narrowed => retry_all(args).await,
         None => {
-            let words = "--all needs --scope or --operation: say which. Nothing was changed";
+            if let Some(effect) = &args.effect {
+                return job::retry_all(&args.acting, effect).await;
+            }
+            let words =
+                "--all needs --scope or --operation, or --effect for jobs: say which. Nothing was changed";
             Err(Trouble::Wrong(words.to_owned()))
         }
     }
@@ -235,6 +259,7 @@ async fn retry_all(args: &Retry) -> Result<ExitCode, Trouble> {
     let records = all(&source, &args.which).await?;
     if records.is_empty() {
         say(format_args!("no dead letters"));
+        say_of_jobs(&source).await?;
         return Ok(ExitCode::SUCCESS);
     }
     say(format_args!("{}", table(&records)));
@@ -244,24 +269,27 @@ async fn retry_all(args: &Retry) -> Result<ExitCode, Trouble> {
     }
     let mut tally = Tally::default();
     for record in &records {
-        let id = record["id"].as_str().and_then(|id| id.parse().ok());
+        let id: Option<RecordId> = record["id"].as_str().and_then(|id| id.parse().ok());
         let Some(id) = id else { continue };
         wish["version"] = record["version"].clone();
-        match source.act(Verb::Retry, id, &wish).await {
-            Ok(_) => tally.done += 1,
-            Err(Trouble::Refused(words) | Trouble::NotFound(words)) => {
-                tally.refused += 1;
-                say(format_args!("{id}: {words}"));
-            }
-            Err(Trouble::Failed(words) | Trouble::Wrong(words)) => {
-                let Tally { done, refused } = tally;
-                let words = format!("{id}: {words}. Before it {done} were done and {refused} refused");
-                return Err(Trouble::Failed(words));
-            }
-        }
+        tally.count(&id, source.act(Verb::Retry, id, &wish).await)?;
     }
     source.tell_others().await;
-    Ok(tally.end(args.acting.json))
+    let code = tally.end("asked about", args.acting.json);
+    say_of_jobs(&source).await?;
+    Ok(code)
+}
+
+/// What a scope or a route does not reach.
+async fn say_of_jobs(source: &Source) -> Result<(), Trouble> {
+    let jobs = source.parked_jobs(None, 1).await?;
+    if let Some(effect) = jobs["jobs"][0]["effect"].as_str() {
+        say(format_args!(
+            "jobs of the outbox wait too, which have no scope and no route: dead retry --all --effect {}",
+            one_line(effect)
+        ));
+    }
+    Ok(())
 }
 
 async fn all(source: &Source, which: &Which) -> Result<Vec<Value>, Trouble> {
@@ -285,12 +313,29 @@ struct Tally {
 }
 
 impl Tally {
-    fn end(&self, json: bool) -> ExitCode {
+    /// One more. A refusal is about that one; a failure ends it all.
+    fn count(&mut self, id: &dyn Display, done: Result<Value, Trouble>) -> Result<(), Trouble> {
+        match done {
+            Ok(_) => self.done += 1,
+            Err(Trouble::Refused(words) | Trouble::NotFound(words)) => {
+                self.refused += 1;
+                say(format_args!("{id}: {words}"));
+            }
+            Err(Trouble::Failed(words) | Trouble::Wrong(words)) => {
+                let Self { done, refused } = self;
+                let words = format!("{id}: {words}. Before it {done} were done and {refused} refused");
+                return Err(Trouble::Failed(words));
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&self, what: &str, json: bool) -> ExitCode {
         let Self { done, refused } = self;
         let text = if json {
             format!("{:#}\n", serde_json::json!({ "done": done, "refused": refused }))
         } else {
-            format!("{done} are asked about again, {refused} were refused\n")
+            format!("{done} are {what} again, {refused} were refused\n")
         };
         let code = print(text.as_bytes());
         if *refused > 0 { ExitCode::from(4) } else { code }

@@ -15,7 +15,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 ///
 /// Flags go before environment variables, which go before the file. Without routes every POST and PATCH is protected.
 ///
-/// SIGTERM drains and ends; SIGHUP reads the file again and takes over its routes and scope.
+/// SIGTERM drains and ends; SIGHUP reads the file again and takes over its routes, scope, webhooks and effects.
 #[derive(clap::Args)]
 #[expect(clippy::doc_markdown, reason = "this text is shown in a terminal")]
 pub(crate) struct Args {
@@ -167,7 +167,7 @@ fn reload(gateway: &mut Gateway, args: &Args) {
             if !reloaded.needs_restart.is_empty() {
                 tracing::warn!("changed, and needs a restart: {}", reloaded.needs_restart.join(", "));
             }
-            tracing::info!(routes = reloaded.routes, "reloaded routes and scope");
+            tracing::info!(routes = reloaded.routes, "reloaded routes, scope, webhooks and effects");
         }
         Err(error) => tracing::error!("the file was not taken over, and everything stays as it was: {error}"),
     }

@@ -240,7 +240,7 @@ impl Source {
         if !store.keeps_outbox() {
             return Ok(json!({ "jobs": [], "next": null }));
         }
-        Ok(job::page(&store.parked(after, limit).await.map_err(|error| failed(&error))?, limit))
+        Ok(job::page(&store.parked(after, limit + 1).await.map_err(|error| failed(&error))?, limit))
     }
 
     /// One job.

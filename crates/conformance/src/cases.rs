@@ -9,7 +9,7 @@ use oncegate_core::identity::{RecordId, Version};
 use oncegate_core::record::{Record, State, StateKind};
 use oncegate_core::scope::{Address, Scope};
 use oncegate_core::time::Now;
-use oncegate_store::{Due, Durability, Filter, Outcome, Store, Write, drive};
+use oncegate_store::{Due, Durability, Filter, Moments, Outcome, Store, Write, drive};
 use tokio::sync::Barrier;
 
 use crate::Harness;
@@ -24,7 +24,7 @@ mod waiting;
 
 pub use ask::{
     browsing_filters, browsing_pages_show_each_row_once, counts_are_true, due_finds_what_is_due,
-    parked_is_never_due, the_clock_never_runs_backwards,
+    due_goes_on_from_a_moment, parked_is_never_due, the_clock_never_runs_backwards,
 };
 
 pub use jobs::{
@@ -374,7 +374,7 @@ pub async fn the_rules_hold_over_this_store<H: Harness>(harness: H) {
         }
     }
     assert_eq!(leases.len(), 1, "one client executes");
-    let complete = Event::Complete { holder: leases[0].holder, answer: answer(201, b"{}") };
+    let complete = Event::Complete { holder: leases[0].holder, answer: answer(201, b"{}"), reference: None };
     assert_eq!(drive::drive(&*store, key, &complete, now).await.expect("settled").decision, Decision::Done);
     let again =
         drive::drive(&*store, key, &Event::Arrive(arrival("payment", 99)), now).await.expect("decided");

@@ -21,7 +21,7 @@ use oncegate_core::record::{Record, StateKind};
 use oncegate_core::time::Timestamp;
 use oncegate_store::faulty::{Fault, Faulty};
 use oncegate_store::memory::Model;
-use oncegate_store::{Due, Effect, Filter, Outcome, Store, StoreError, Write};
+use oncegate_store::{Due, Effect, Filter, Moments, Outcome, Store, StoreError, Write};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest};
@@ -330,7 +330,7 @@ impl<H: Harness> Running<H> {
                 let found = store.due(what, PRESENT, 100).await.expect("scanned").records;
                 let moments: Vec<_> = found.iter().map(|row| what.moment(row)).collect();
                 assert!(moments.is_sorted(), "{what:?}: oldest first");
-                assert_eq!(by_id(found), by_id(self.truth.due(what, PRESENT, 100)), "{what:?}");
+                assert_eq!(by_id(found), by_id(self.truth.due(what, Moments::by(PRESENT), 100)), "{what:?}");
             }
             for state in [None, Some(StateKind::Completed)] {
                 let filter = Filter { state, ..Filter::default() };

@@ -62,6 +62,7 @@ macro_rules! for_each_case {
             batches_may_be_empty_or_large
             reads_follow_writes
             due_finds_what_is_due
+            due_goes_on_from_a_moment
             parked_is_never_due
             lines_take_turns
             no_line_is_passed_over

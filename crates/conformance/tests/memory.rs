@@ -14,8 +14,8 @@ use oncegate_store::memory::MemoryStore;
 use oncegate_store::shared_cache::Realm;
 use oncegate_store::signals::Signals;
 use oncegate_store::{
-    Apart, Backlog, Capability, Change, Counts, Cursor, Due, Effect, Filter, Kind, Outcome, Page, Result,
-    Scan, Store, StoreError, Turn, Waiting, Write,
+    Apart, Backlog, Capability, Change, Counts, Cursor, Due, Effect, Filter, Kind, Moments, Outcome, Page,
+    Result, Scan, Store, StoreError, Turn, Waiting, Write,
 };
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -66,6 +66,8 @@ enum Flaw {
     CachesReads,
     /// Scans return the youngest of what is due.
     ScansTheYoungest,
+    /// Scans begin with the first, whatever they are told.
+    ScansFromTheFirst,
     /// Who has most waits least.
     TakesNoTurns,
     /// Later pages forget the filter.
@@ -150,11 +152,13 @@ impl Store for Broken {
         Ok(found)
     }
 
-    async fn due(&self, what: Due, now: Timestamp, limit: usize) -> Result<Scan> {
-        if !matches!(self.flaw, Flaw::ScansTheYoungest) {
-            return self.inner.due(what, now, limit).await;
+    async fn due_in(&self, what: Due, moments: Moments, limit: usize) -> Result<Scan> {
+        match self.flaw {
+            Flaw::ScansTheYoungest => {}
+            Flaw::ScansFromTheFirst => return self.inner.due(what, moments.by, limit).await,
+            _ => return self.inner.due_in(what, moments, limit).await,
         }
-        let mut scan = self.inner.due(what, now, usize::MAX).await?;
+        let mut scan = self.inner.due_in(what, moments, usize::MAX).await?;
         let surplus = scan.records.len().saturating_sub(limit);
         scan.records.drain(..surplus);
         Ok(scan)
@@ -260,6 +264,7 @@ broken_harness!(Blind, Flaw::SwapsBlindly);
 broken_harness!(Forgetful, Flaw::LosesWrites);
 broken_harness!(Caching, Flaw::CachesReads);
 broken_harness!(Youngest, Flaw::ScansTheYoungest);
+broken_harness!(FromTheFirst, Flaw::ScansFromTheFirst);
 broken_harness!(Unfiltered, Flaw::PagesForgetTheFilter);
 broken_harness!(Turnless, Flaw::TakesNoTurns);
 broken_harness!(Frozen, Flaw::FrozenClock);
@@ -296,6 +301,7 @@ fn each_flaw_is_found_out_by_its_case() {
     };
     fails("reads_follow_writes", || run::<Caching, _>(cases::reads_follow_writes));
     fails("due_finds_what_is_due", || run::<Youngest, _>(cases::due_finds_what_is_due));
+    fails("due_goes_on_from_a_moment", || run::<FromTheFirst, _>(cases::due_goes_on_from_a_moment));
     fails("lines_take_turns", || run::<Turnless, _>(cases::lines_take_turns));
     fails("no_line_is_passed_over", || run::<Turnless, _>(cases::no_line_is_passed_over));
     fails("browsing_filters", || run::<Unfiltered, _>(cases::browsing_filters));

@@ -67,7 +67,9 @@ pub fn decide(record: Option<&Record>, event: &Event, now: Now) -> Step {
 
         (Event::Take(take), Some(record)) => self::take(record, take, now),
         (Event::Advance { holder, point }, Some(record)) => advance(record, holder, point, now),
-        (Event::Complete { holder, answer }, Some(record)) => complete(record, holder, answer, now),
+        (Event::Complete { holder, answer, reference }, Some(record)) => {
+            complete(record, holder, &Given { answer, reference: reference.as_deref() }, now)
+        }
         (Event::Release { holder, reason, backoff }, Some(record)) => {
             release(record, holder, reason, *backoff, now)
         }
@@ -276,14 +278,31 @@ fn advance(record: &Record, holder: &Holder, point: &RecoveryPoint, now: Now) ->
     Step::put(next, Decision::Done)
 }
 
-fn complete(record: &Record, holder: &Holder, answer: &Arc<Answer>, now: Now) -> Step {
+/// What an effect gave: its answer, and the provider's name for it, if it was learnt.
+#[derive(Clone, Copy)]
+struct Given<'a> {
+    answer: &'a Arc<Answer>,
+    reference: Option<&'a str>,
+}
+
+impl Given<'_> {
+    /// The row that it completes.
+    fn completes(self, record: &Record, now: Now) -> Record {
+        let mut next = completed(record, Arc::clone(self.answer), now);
+        next.provider_reference = self.reference.map(Box::from).or(next.provider_reference);
+        next
+    }
+}
+
+fn complete(record: &Record, holder: &Holder, given: &Given<'_>, now: Now) -> Step {
+    let answer = given.answer;
     if record.life != holder.life {
         return Step::fenced(record);
     }
     let mine = record.is_held_by(holder);
-    let settle = || Step::put(completed(record, Arc::clone(answer), now), Decision::Done);
+    let settle = || Step::put(given.completes(record, now), Decision::Done);
     match &record.state {
-        State::InProgress if mine => complete_mine(record, answer, now),
+        State::InProgress if mine => complete_mine(record, given, now),
         State::Unknown(_) if mine => settle(),
         // Known twice is known once; but what was recorded stands, and the holder is shown it.
         State::Completed(kept) if mine && kept == answer => Step::keep(Decision::Done),
@@ -295,7 +314,7 @@ fn complete(record: &Record, holder: &Holder, answer: &Arc<Answer>, now: Now) ->
         }
         // A newer grant is running. The older effect is kept, and applied if the newer attempt ends without one.
         State::InProgress => {
-            let kept = with_evidence(record, "late holder", None, answer, now);
+            let kept = with_evidence(record, "late holder", given.reference, answer, now);
             Step { next: kept.next, ..Step::fenced(record) }.noting(Notice::EffectUnderOlderGrant)
         }
         // A newer attempt is in doubt. That this one was refused says nothing about it.
@@ -312,17 +331,17 @@ fn complete(record: &Record, holder: &Holder, answer: &Arc<Answer>, now: Now) ->
 
 /// The holder has the original bytes, so they win over an account by others; unless it was refused where an effect of this
 /// life is proved. Then its client must not be told that nothing happened.
-fn complete_mine(record: &Record, answer: &Arc<Answer>, now: Now) -> Step {
+fn complete_mine(record: &Record, given: &Given<'_>, now: Now) -> Step {
+    let answer = given.answer;
     match &record.evidence {
         Some(evidence) if evidence.answer.is_success() && !answer.is_success() => {
             let next = completed(record, Arc::clone(&evidence.answer), now);
             Step::put(next.clone(), Decision::Fenced(Some(Arc::new(next)))).noting(Notice::Contradiction)
         }
         Some(evidence) if evidence.answer.is_success() != answer.is_success() => {
-            Step::put(completed(record, Arc::clone(answer), now), Decision::Done)
-                .noting(Notice::Contradiction)
+            Step::put(given.completes(record, now), Decision::Done).noting(Notice::Contradiction)
         }
-        _ => Step::put(completed(record, Arc::clone(answer), now), Decision::Done),
+        _ => Step::put(given.completes(record, now), Decision::Done),
     }
 }
 
@@ -525,11 +544,8 @@ fn hear(record: Option<&Record>, verdict: &Verdict, now: Now) -> Step {
 }
 
 fn happened(record: &Record, verdict: &Verdict, answer: &Arc<Answer>, now: Now) -> Step {
-    let settle = || {
-        let mut next = completed(record, Arc::clone(answer), now);
-        next.provider_reference = verdict.reference.clone().or(next.provider_reference);
-        Step::put(next, Decision::Done)
-    };
+    let given = Given { answer, reference: verdict.reference.as_deref() };
+    let settle = || Step::put(given.completes(record, now), Decision::Done);
     match &record.state {
         State::Unknown(_) => settle(),
         State::InProgress if record.is_lapsed(now) && record.terms.crash == CrashPolicy::Reconcile => {

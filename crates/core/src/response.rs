@@ -56,6 +56,20 @@ impl Answer {
         self.status() < 400
     }
 
+    /// The same, without its bytes if its body is over the limit.
+    #[must_use]
+    pub fn bounded(self, bytes_max: u64) -> Self {
+        match self {
+            Self::Kept(response)
+                if u64::try_from(response.body.len()).is_ok_and(|bytes| bytes > bytes_max) =>
+            {
+                let location = response.headers.into_iter().find(|(name, _)| name == "location");
+                Self::NotKept { status: response.status, location: location.map(|(_, value)| value) }
+            }
+            answer => answer,
+        }
+    }
+
     /// The bytes that a store keeps.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {

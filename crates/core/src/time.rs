@@ -11,6 +11,9 @@ use std::time::Duration;
 pub struct Timestamp(i64);
 
 impl Timestamp {
+    /// No moment is before it.
+    pub const FIRST: Self = Self(i64::MIN);
+
     /// A moment that does not come.
     pub const NEVER: Self = Self(i64::MAX);
 

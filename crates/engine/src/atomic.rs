@@ -136,11 +136,13 @@ impl<S: Enqueue> Engine<S> {
         let event = asked.under_a_new_token()?;
         let timeout = self.0.options.store_timeout;
         let epoch = self.0.cache.epoch(asked.id, self.now());
-        let glanced = self.0.store.glance(asked.id).await.map_err(Unavailable::store)?;
-        if let Some(Taken::Mine(Some(row))) = &glanced {
+        // Before anything is begun: most of those who find a row need no transaction. What changes from here on, the index or the version
+        // refuses when this writes.
+        let before = self.read(asked.id).await.map_err(Unavailable::store)?;
+        if let Some(row) = &before {
             let step = decide(Some(row), &event, self.now());
             if step.next == Next::Keep && !matches!(step.decision, Decision::Execute(_)) {
-                let row = Arc::new(Record::clone(row));
+                let row = Arc::new(row.clone());
                 self.keep_shown(&row, epoch);
                 observe(&event, Some(&row), &step);
                 let mut reserve = Reserve::new(self, route, &event, asked.id, look);
@@ -149,21 +151,12 @@ impl<S: Enqueue> Engine<S> {
         }
         let turn = tokio::time::timeout(timeout, self.0.store.turn()).await;
         let turn = turn.map_err(|_| Unavailable::Overloaded)?;
-        let taking = async {
-            let mut transaction = transactions.begin().await?;
-            let taken = match glanced {
-                Some(taken) => taken,
-                None => self.0.store.take(&mut transaction, asked.id).await?,
-            };
-            Ok::<_, StoreError>((transaction, taken))
-        };
-        let taken = tokio::time::timeout(timeout, taking).await;
-        let taken = taken.map_err(|_| Unavailable::store("the database did not answer in time"))?;
-        let (transaction, taken) = taken.map_err(Unavailable::store)?;
-        let Taken::Mine(before) = taken else {
-            transaction.roll_back().await;
+        let begun = tokio::time::timeout(timeout, self.begin(&**transactions, asked.id)).await;
+        let begun = begun.map_err(|_| Unavailable::store("the database did not answer in time"))?;
+        let Some(transaction) = begun.map_err(Unavailable::store)? else {
             return self.behind_twin(route, asked, look).await.map(ArrivedIn::Told);
         };
+        let before = before.map(Box::new);
         let now = self.now();
         let step = decide(before.as_deref(), &event, now);
         let entry = self.entry(before.as_deref(), &event, &step, now);
@@ -196,6 +189,18 @@ impl<S: Enqueue> Engine<S> {
         }
         observe(&event, before.as_deref(), &step);
         Ok(ArrivedIn::Told(Reserve::new(self, route, &event, asked.id, look).decided(step, before.as_ref())))
+    }
+
+    /// `None`: another transaction has the key.
+    async fn begin<T: Transactions>(
+        &self,
+        transactions: &T,
+        id: RecordId,
+    ) -> Result<Option<T::Transaction>, StoreError> {
+        match self.0.store.lock(id) {
+            Some(lock) => transactions.begin_locked(lock).await,
+            None => transactions.begin().await.map(Some),
+        }
     }
 
     /// Nothing runs; but what the arrival found out (that a lease has lapsed, say) is written.
@@ -319,7 +324,7 @@ impl<S: Enqueue, T: Transactions> InTransaction<S, T> {
 
     /// Stores the answer and commits. Whoever waits is told within `patience`, if only that nothing is known.
     pub async fn complete(self, answer: Arc<Answer>, patience: Duration) -> EndedIn<S> {
-        let event = Event::Complete { holder: self.lease.holder, answer };
+        let event = Event::Complete { holder: self.lease.holder, answer, reference: None };
         self.end(&event, patience).await
     }
 

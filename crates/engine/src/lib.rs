@@ -58,5 +58,5 @@ pub use probe::{Asking, Found, NoProbe, Patience, Probe};
 pub use route::Route;
 pub use settle::{Settled, Settlement, StillSettling};
 pub use workers::{
-    Finisher, Finishing, Heard, Left, Life, Message, Pass, Runs, Says, Worker, WorkerOptions, Workers,
+    About, Finisher, Finishing, Heard, Left, Life, Message, Pass, Runs, Says, Worker, WorkerOptions, Workers,
 };

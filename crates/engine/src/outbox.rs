@@ -101,8 +101,10 @@ impl Default for OutboxOptions {
 /// The running outbox. Dropped, it ends where it is: what it had claimed is anybody's when the claim ends.
 #[derive(Debug)]
 pub struct Outbox {
-    tasks: Vec<JoinHandle<()>>,
+    pumps: Vec<JoinHandle<()>>,
+    keeping: JoinHandle<()>,
     passes: watch::Receiver<u64>,
+    retired: watch::Sender<bool>,
 }
 
 impl Outbox {
@@ -117,12 +119,21 @@ impl Outbox {
     pub fn passes(&self) -> u64 {
         *self.passes.borrow()
     }
+
+    /// Claims no more, and sees what is under way to its end behind: another takes its place, with other effects.
+    pub fn retire(mut self) {
+        // Nobody listens if there are no effects.
+        let _ = self.retired.send(true);
+        // Without their handles they are nobody's to end.
+        self.pumps.clear();
+    }
 }
 
 impl Drop for Outbox {
     fn drop(&mut self) {
-        for task in &self.tasks {
-            task.abort();
+        self.keeping.abort();
+        for pump in &self.pumps {
+            pump.abort();
         }
     }
 }
@@ -133,15 +144,16 @@ impl<S: Jobs> Engine<S> {
     pub fn start_outbox(&self, effects: &Effects, options: &OutboxOptions) -> Outbox {
         meters::begin_worker_at_zero(WORKER);
         let (counts, passes) = watch::channel(0);
-        let mut tasks = Vec::new();
+        let retired = watch::Sender::new(false);
+        let mut pumps = Vec::new();
         for (name, effect) in &effects.0 {
             meters::begin_effect_at_zero(name);
             let pump = Pump::new(self, name, effect, options);
-            tasks.push(self.0.runtime.spawn(pump.run(counts.clone())));
+            pumps.push(self.0.runtime.spawn(pump.run(counts.clone(), retired.subscribe())));
         }
         let (engine, effects, options) = (self.clone(), effects.clone(), options.clone());
-        tasks.push(self.0.runtime.spawn(async move { engine.keep_outbox(&effects, &options).await }));
-        Outbox { tasks, passes }
+        let keeping = self.0.runtime.spawn(async move { engine.keep_outbox(&effects, &options).await });
+        Outbox { pumps, keeping, passes, retired }
     }
 
     /// Claims once for each effect and sees what it got to the end, now. For services with schedulers of their own, and for tests.

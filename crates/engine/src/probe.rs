@@ -38,6 +38,12 @@ pub trait Probe: Send + Sync + 'static {
     fn patience(&self, _record: &Record) -> Patience {
         Patience::default()
     }
+
+    /// The largest body of an answer that is kept for this record. A probe keeps to it by itself; a message that proves more
+    /// ([`Says::Happened`](crate::Says)) is kept without its bytes.
+    fn answer_bytes_max(&self, _record: &Record) -> u64 {
+        u64::MAX
+    }
 }
 
 /// A question under way.

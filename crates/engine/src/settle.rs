@@ -32,6 +32,8 @@ pub enum Settlement {
     },
     /// Something may have been.
     Doubt(Reason),
+    /// The same, by the own account of whoever did it (`Idempotency-Outcome: unknown`): phases do not know better.
+    Unknown(Reason),
     /// The same, and no machine can find out: it is put before an operator at once. The reason says what to do.
     Park(Reason),
 }
@@ -57,9 +59,11 @@ impl Settlement {
 
     pub(crate) fn into_event(self, holder: Holder) -> Event {
         match self {
-            Self::Complete(answer) => Event::Complete { holder, answer },
+            Self::Complete(answer) => Event::Complete { holder, answer, reference: None },
             Self::Release { reason, backoff } => Event::Release { holder, reason, backoff },
-            Self::Doubt(reason) | Self::Park(reason) => Event::Doubt { holder, reason },
+            Self::Doubt(reason) | Self::Unknown(reason) | Self::Park(reason) => {
+                Event::Doubt { holder, reason }
+            }
         }
     }
 }
@@ -85,7 +89,10 @@ impl<S: Store> Held<S> {
         let settlement = self.backing_off(settlement);
         let parking = match &settlement {
             Settlement::Park(reason) => Some(reason.clone()),
-            Settlement::Complete(_) | Settlement::Release { .. } | Settlement::Doubt(_) => None,
+            Settlement::Complete(_)
+            | Settlement::Release { .. }
+            | Settlement::Doubt(_)
+            | Settlement::Unknown(_) => None,
         };
         let event = Arc::new(settlement.into_event(self.lease.holder));
         self.ending = Ending::Said(Arc::clone(&event));

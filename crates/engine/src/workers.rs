@@ -28,7 +28,7 @@ use crate::engine::Engine;
 use crate::meters::{self, names};
 use crate::probe::Probe;
 
-pub use apart::{Heard, Life, Message, Says};
+pub use apart::{About, Heard, Life, Message, Says};
 pub use completer::{Finisher, Finishing, Left, Runs};
 
 use completer::Completer;
@@ -206,7 +206,7 @@ impl<S: Store> Engine<S> {
             Worker::Sweeper => self.sweep(options).await,
             Worker::Reaper => self.reap(options).await,
             Worker::Reconciler => self.reconcile(options, probe).await,
-            Worker::Apart => self.hear_apart(options).await,
+            Worker::Apart => self.hear_apart(probe).await,
             Worker::Watcher => self.watch(options).await,
             // It needs somebody who can run them: see `complete`.
             Worker::Completer => Ok(Pass::default()),

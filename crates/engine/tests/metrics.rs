@@ -16,8 +16,8 @@ use oncegate_core::key::Key;
 use oncegate_core::policy::Profile;
 use oncegate_core::record::{AfterRetention, GoneStatus, Reason};
 use oncegate_engine::{
-    Delivering, Delivery, Effect, Effects, Engine, Heard, Life, Message, NoProbe, Options, OutboxOptions,
-    Route, Says, Sent, Worker, WorkerOptions, names,
+    About, Delivering, Delivery, Effect, Effects, Engine, Heard, Life, Message, NoProbe, Options,
+    OutboxOptions, Route, Says, Sent, Worker, WorkerOptions, names,
 };
 use oncegate_store::faulty::Fault;
 use oncegate_store::jobs::{Job, JobId, Jobs as _};
@@ -297,13 +297,13 @@ async fn messages_that_are_kept_apart_are_counted() {
     for key in ["appears", "never"] {
         let message = Message {
             name: key.into(),
-            id: id(&route, key),
+            about: About::Record(id(&route, key)),
             life: Life::Any,
             source: "stripe".into(),
             reference: None,
             says: Says::Happened(std::sync::Arc::new(world::answer("paid"))),
         };
-        assert_eq!(engine.hear(&message, HOUR).await.unwrap(), Heard::KeptApart);
+        assert_eq!(engine.hear(&message, HOUR, &NoProbe).await.unwrap(), Heard::KeptApart);
     }
     done(held(&engine, &route, "appears").await, complete("paid")).await;
     hand.turn(2 * HOUR);

@@ -133,6 +133,10 @@ impl oncegate_engine::Probe for Asker {
     fn patience(&self, record: &Record) -> Patience {
         of(&self.routes(), record).map_or_else(Patience::default, |route| route.patience)
     }
+
+    fn answer_bytes_max(&self, record: &Record) -> u64 {
+        of(&self.routes(), record).map_or(u64::MAX, |route| route.policy.answer_bytes_max)
+    }
 }
 
 /// Where no route matches.

@@ -5,18 +5,34 @@
 
 use std::time::SystemTime;
 
-use oncegate_engine::{Delivering, Delivery, Effect, Effects, Patience, Sent};
+use oncegate::AnyStore;
+use oncegate_engine::{Delivering, Delivery, Effect, Effects, Engine, Outbox, OutboxOptions, Patience, Sent};
 
 use crate::ask;
-use crate::config::{Config, Upstream};
+use crate::config::{ConfigError, Upstream};
 use crate::reconcile::{HttpEffect, ProbeAnswer};
 
-/// All of them.
-pub(crate) fn effects(config: &Config) -> Effects {
-    config.effects.iter().fold(Effects::new(), |effects, effect| {
-        let over_http = OverHttp { upstream: config.upstream.clone(), effect: effect.clone() };
+/// Works off the outbox, if there is anything that it could deliver.
+pub(crate) fn start(
+    engine: &Engine<AnyStore>,
+    upstream: &Upstream,
+    effects: &[HttpEffect],
+) -> Option<Outbox> {
+    let effects = effects.iter().fold(Effects::new(), |effects, effect| {
+        let over_http = OverHttp { upstream: upstream.clone(), effect: effect.clone() };
         effects.with(&effect.name, over_http)
-    })
+    });
+    (!effects.is_empty()).then(|| engine.start_outbox(&effects, &OutboxOptions::default()))
+}
+
+/// Whether this store can keep what these effects are to deliver.
+pub(crate) fn check(store: &AnyStore, effects: &[HttpEffect]) -> Result<(), ConfigError> {
+    if effects.is_empty() || store.keeps_outbox() {
+        return Ok(());
+    }
+    let words =
+        "this store keeps no outbox, so nothing would ever be delivered; a PostgreSQL or a SQLite file does";
+    Err(ConfigError::of("effect", words.to_owned()))
 }
 
 struct OverHttp {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use hyper_util::server::graceful::GracefulShutdown;
 use metrics_exporter_prometheus::PrometheusHandle;
 use oncegate::{AnyStore, OpenError};
-use oncegate_engine::{Engine, Options, Outbox, OutboxOptions, Probe, Shared, Workers};
+use oncegate_engine::{Engine, Options, Outbox, Probe, Shared, Workers};
 use oncegate_store::Store as _;
 use oncegate_store_redis::RedisCacheOptions;
 use tokio::sync::watch;
@@ -19,10 +19,11 @@ use crate::admin::{self, Admin};
 use crate::ask::Asker;
 use crate::config::{Config, ConfigError};
 use crate::deferred::Runner;
-use crate::effects::effects;
+use crate::effects;
 use crate::listener::{self, Listener};
 use crate::proxy::{Limiter, Proxy};
 use crate::public::Public;
+use crate::reconcile::HttpEffect;
 
 /// How long it may take to write down what was abandoned. Not less if the drain is short: a record that is not written stays in
 /// progress until its lease lapses.
@@ -61,13 +62,11 @@ impl Gateway {
 
         let store = oncegate::open(config.store.url.expose()).await.map_err(StartError::Store)?;
         let warnings = store.warnings();
-        if !config.effects.is_empty() && !store.keeps_outbox() {
-            let words = "this store keeps no outbox, so nothing would ever be delivered; a PostgreSQL or a SQLite file does";
-            return Err(ConfigError::of("effect", words.to_owned()).into());
-        }
+        effects::check(&store, &config.effects)?;
         let options = options(&config, &store)?;
         let engine = Engine::start(store, options).await.map_err(StartError::Engine)?;
-        let public = Public::new(engine.clone(), proxy, Arc::clone(&limiter), &config);
+        let asker = Arc::new(Asker::new(&config));
+        let public = Public::new(engine.clone(), proxy, Arc::clone(&limiter), Arc::clone(&asker), &config);
         let public = Arc::new(public.map_err(StartError::Routes)?);
 
         let admin =
@@ -75,13 +74,11 @@ impl Gateway {
         let administering = tokio::spawn(admin::serve(admin, admin_socket, stopping.clone()));
         let listener = Listener { socket, public: Arc::clone(&public), settings: config.listen.clone(), tls };
         let accepting = tokio::spawn(listener.accept(stopping));
-        let asker = Arc::new(Asker::new(&config));
         let probe: Arc<dyn Probe> = Arc::clone(&asker) as Arc<dyn Probe>;
         let workers = engine.start_workers(&config.workers.options, &probe);
         let runner = Arc::new(Runner(Arc::clone(&public)));
         let completer = engine.start_completer(&config.workers.options, runner);
-        let effects = effects(&config);
-        let outbox = (!effects.is_empty()).then(|| engine.start_outbox(&effects, &OutboxOptions::default()));
+        let outbox = effects::start(&engine, &config.upstream, &config.effects);
         Ok(Self {
             config,
             engine,
@@ -124,8 +121,9 @@ impl Gateway {
         self.config.drain
     }
 
-    /// Takes over the routes and the scope of another configuration; what else has changed needs a restart.
+    /// Takes over the routes, the scope, the webhooks and the effects of another configuration; what else has changed needs a restart.
     pub fn reload(&mut self, config: Config) -> Result<Reloaded, StartError> {
+        effects::check(self.engine.store(), &config.effects)?;
         let was = &self.config;
         let differences = [
             ("listen", was.listen != config.listen),
@@ -134,18 +132,29 @@ impl Gateway {
             ("store", was.store != config.store),
             ("limits", was.limits != config.limits),
             ("workers", was.workers != config.workers),
-            ("effect", was.effects != config.effects),
         ];
         let needs_restart = differences.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name);
         let reloaded = Reloaded { routes: config.routes.len(), needs_restart: needs_restart.collect() };
         self.public.reload(&config).map_err(StartError::Routes)?;
         self.asker.reload(&config);
+        if self.config.effects != config.effects {
+            self.reload_effects(config.effects);
+        }
         self.config.webhooks.clone_from(&config.webhooks);
         self.config.routes = config.routes;
         self.config.otherwise = config.otherwise;
         self.config.scope = config.scope;
         self.config.drain = config.drain;
         Ok(reloaded)
+    }
+
+    /// What is being delivered ends as it began; what is claimed from now on goes out as the new file says.
+    fn reload_effects(&mut self, effects: Vec<HttpEffect>) {
+        if let Some(outbox) = self.outbox.take() {
+            outbox.retire();
+        }
+        self.outbox = effects::start(&self.engine, &self.config.upstream, &effects);
+        self.config.effects = effects;
     }
 
     /// Stops accepting, lets what is in flight come to its end within the drain time, and settles the rest as unknown. Says whether

@@ -41,10 +41,12 @@ pub fn for_operator(job: &Job, bodies: Bodies) -> Value {
     shown
 }
 
-/// Jobs that wait for an operator, oldest first; `limit` of them were asked for.
+/// Jobs that wait for an operator, oldest first: `limit` of them. One more was asked for, and says that there is a next page.
 #[must_use]
 pub fn page(jobs: &[Job], limit: usize) -> Value {
-    let next: Option<JobId> = (jobs.len() >= limit).then(|| jobs.last()).flatten().map(|job| job.id);
+    let is_more = jobs.len() > limit;
+    let jobs = &jobs[..jobs.len().min(limit)];
+    let next: Option<JobId> = jobs.last().filter(|_| is_more).map(|job| job.id);
     let shown: Vec<_> = jobs.iter().map(|job| for_operator(job, Bodies::Counted)).collect();
     json!({ "jobs": shown, "next": next.map(|id| id.to_string()) })
 }

@@ -22,10 +22,13 @@ use tokio::sync::OwnedSemaphorePermit;
 use tower_layer::Layer as _;
 use tower_service::Service as _;
 
+use crate::ask::Asker;
 use crate::config::{Config, ScopeRule};
 use crate::deferred::{self, Later};
 use crate::proxy::{Limiter, Proxy, UpstreamBody};
 use crate::reconcile::Webhook;
+
+use webhooks::Ear;
 
 pub(crate) use client_body::{ClientBody, Progress};
 
@@ -59,6 +62,7 @@ pub(crate) struct Public {
     body_timeout: Duration,
     base_path_bytes: usize,
     apart_for: Duration,
+    asker: Arc<Asker>,
     /// Exchanged as a whole when the file is read again.
     current: RwLock<Arc<Current>>,
 }
@@ -80,6 +84,7 @@ impl Public {
         engine: Engine<AnyStore>,
         proxy: Proxy,
         limiter: Arc<Limiter>,
+        asker: Arc<Asker>,
         config: &Config,
     ) -> Result<Self, oncegate_tower::RouteError> {
         let current = RwLock::new(Arc::new(Current::new(&engine, &proxy, config)?));
@@ -90,6 +95,7 @@ impl Public {
             body_timeout: config.listen.body_timeout,
             base_path_bytes: config.upstream.base_path.len(),
             apart_for: config.workers.options.apart_for,
+            asker,
             current,
         })
     }
@@ -125,7 +131,8 @@ impl Public {
             return refuse(&shed(), request).await;
         };
         if is_told {
-            return webhooks::answer(&self.engine, &current.webhooks, self.apart_for, request).await;
+            let ear = Ear { engine: &self.engine, asker: &self.asker, keep_for: self.apart_for };
+            return webhooks::answer(ear, &current.webhooks, request).await;
         }
         let mut request = by_one_spelling(request);
         if current.may_defer {

@@ -20,7 +20,7 @@ mod webhook;
 mod why;
 
 pub use about::{About, forwarded_key};
-pub use answer::{Body, Build, Case, bounded};
+pub use answer::{Body, Build, Case};
 pub use condition::{Condition, Expected, Scalar, Statuses, Test};
 pub use document::NotJson;
 pub use effect::HttpEffect;

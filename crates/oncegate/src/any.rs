@@ -12,8 +12,8 @@ use oncegate_store::memory::MemoryStore;
 use oncegate_store::shared_cache::Realm;
 use oncegate_store::signals::Signals;
 use oncegate_store::{
-    Apart, Backlog, Capability, Counts, Cursor, Due, Filter, Outcome, Page, Result, Scan, Store, Turn,
-    Waiting, Write,
+    Apart, Backlog, Capability, Counts, Cursor, Due, Filter, Moments, Outcome, Page, Result, Scan, Store,
+    Turn, Waiting, Write,
 };
 #[cfg(feature = "redis")]
 use oncegate_store::{Effect, Kind, StoreError};
@@ -86,8 +86,8 @@ impl Store for AnyStore {
         on_any!(self, store => store.read(ids).await)
     }
 
-    async fn due(&self, what: Due, now: Timestamp, limit: usize) -> Result<Scan> {
-        on_any!(self, store => store.due(what, now, limit).await)
+    async fn due_in(&self, what: Due, moments: Moments, limit: usize) -> Result<Scan> {
+        on_any!(self, store => store.due_in(what, moments, limit).await)
     }
 
     async fn waiting(&self, turn: &Turn, now: Timestamp) -> Result<Waiting> {

@@ -31,9 +31,44 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # An operation in phases
+//!
+//! ```
+//! use axum::{Router, routing::post};
+//! use oncegate::phased::{DownstreamKey, Phased, Retry, Stopped};
+//! use oncegate::{Engine, Idempotency, Options, Profile, Routes, SqliteStore, SqliteTransactions, WorkerOptions, scope};
+//!
+//! async fn ride(Phased(mut run): Phased<SqliteTransactions>) -> Result<String, Stopped> {
+//!     let insert = "INSERT INTO ride DEFAULT VALUES RETURNING rowid";
+//!     let ride: i64 = run.atomic("created", async |tx| Ok(sqlx::query_scalar(insert).fetch_one(tx).await?)).await?;
+//!     let charge = run.foreign("charged", Retry, async |key: DownstreamKey| Ok(format!("charged under {key}"))).await?;
+//!     Ok(run.finish(format!("ride {ride}: {charge}"))?)
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # let file = folder.path().join("rides.db");
+//! let engine = Engine::start(SqliteStore::open(&file)?, Options::default()).await?;
+//! // A pool of the service's own, on the same file.
+//! let pool = sqlx::SqlitePool::connect(&format!("sqlite://{}", file.display())).await?;
+//! let routes = Routes::none().phased("POST /rides", Profile::Resume)?;
+//! let idempotency = Idempotency::new(engine, scope::authorization(), routes).phases(SqliteTransactions(pool));
+//! let inner: Router = Router::new().route("/rides", post(ride));
+//! // Goes on with what clients have left.
+//! let completer = idempotency.start_completer(inner.clone(), &WorkerOptions::default());
+//! let app: Router = inner.layer(idempotency);
+//! # Ok(())
+//! # }
+//! ```
 
 mod any;
 mod open;
+
+/// The client that asks again, and says whether an operation did, did not or may have happened.
+#[cfg(feature = "client")]
+pub use oncegate_client as client;
 
 pub use any::AnyStore;
 pub use open::{OpenError, open, open_existing};
@@ -46,6 +81,7 @@ pub use oncegate_engine::{
     SendPermit, Settled, Settlement, StartError, Stats, StillSettling, Unavailable, names,
 };
 pub use oncegate_engine::{Delivering, Delivery, Effect, Effects, Outbox, OutboxOptions, Patience, Sent};
+pub use oncegate_engine::{NoProbe, Probe, Worker, WorkerOptions, Workers};
 pub use oncegate_store::{Store, StoreError, jobs, join};
 #[cfg(feature = "sqlx-postgres")]
 pub use oncegate_store_sql::sqlx::PgTransactions;
@@ -58,5 +94,5 @@ pub use oncegate_store_sql::{SqliteOptions, SqliteStore};
 #[cfg(feature = "tower")]
 pub use oncegate_tower::{
     Atomic, AtomicIdempotency, Attempt, Failed, Idempotency, Named, NotAtomic, OriginalAddress, Promise,
-    RouteError, Routes, scope,
+    RouteError, Routes, phased, scope,
 };

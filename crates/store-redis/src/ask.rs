@@ -10,8 +10,7 @@ use oncegate_core::identity::RecordId;
 use oncegate_core::key::Key;
 use oncegate_core::record::Record;
 use oncegate_core::scope::{Address, Scope};
-use oncegate_core::time::Timestamp;
-use oncegate_store::{Counts, Cursor, Due, Effect, Filter, Kind, Page, Result, Scan, StoreError};
+use oncegate_store::{Counts, Cursor, Due, Effect, Filter, Kind, Moments, Page, Result, Scan, StoreError};
 use redis::Value;
 
 use crate::error::Nature;
@@ -32,7 +31,7 @@ pub(crate) async fn due(
     link: &Arc<Link<Settings>>,
     keys: &Keys,
     what: Due,
-    now: Timestamp,
+    moments: Moments,
     limit: usize,
 ) -> Result<Scan> {
     let mut scan = Scan::default();
@@ -42,8 +41,9 @@ pub(crate) async fn due(
     // Rows that cannot be read are passed over: they must not stand in the way of others.
     while scan.records.len() < limit && bytes < SCAN_BYTES_MAX {
         let count = ROWS_MAX.min(limit - scan.records.len());
-        let arguments = [now.as_micros().to_string(), offset.to_string(), count.to_string()];
-        let arguments = arguments.into_iter().chain([BYTES_MAX.to_string(), keys.rows()]);
+        let arguments = [moments.by.as_micros().to_string(), offset.to_string(), count.to_string()];
+        let from = moments.from.as_micros().to_string();
+        let arguments = arguments.into_iter().chain([BYTES_MAX.to_string(), keys.rows(), from]);
         let call = Call::new(&DUE, vec![keys.due(what)], arguments.map(String::into_bytes).collect());
         let found = array("due", run(link, "due", call).await?)?;
         if found.is_empty() {
@@ -53,7 +53,7 @@ pub(crate) async fn due(
         for found in found.chunks_exact(2) {
             bytes += size(&found[1]);
             match decode(&found[0], &found[1]) {
-                Ok(record) if what.moment(&record).is_none_or(|moment| moment > now) => {}
+                Ok(record) if !what.moment(&record).is_some_and(|moment| moments.contain(moment)) => {}
                 Ok(record) if met.insert(record.id) => scan.records.push(record),
                 Ok(_) => {}
                 Err(_) => scan.unreadable += 1,

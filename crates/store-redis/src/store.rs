@@ -18,8 +18,8 @@ use oncegate_store::clock::Clock;
 use oncegate_store::shared_cache::Realm;
 use oncegate_store::signals::Signals;
 use oncegate_store::{
-    Apart, Backlog, Capability, Counts, Cursor, Due, Durability, Effect, Filter, Kind, Outcome, Page, Result,
-    Scan, Sharing, Store, StoreError, Turn, Waiting, Write, Writing,
+    Apart, Backlog, Capability, Counts, Cursor, Due, Durability, Effect, Filter, Kind, Moments, Outcome,
+    Page, Result, Scan, Sharing, Store, StoreError, Turn, Waiting, Write, Writing,
 };
 
 use crate::address::{Address, BAD_PREFIX, is_prefix, refused};
@@ -158,8 +158,8 @@ impl Store for RedisStore {
         Ok(ids.iter().zip(found).map(row).collect())
     }
 
-    async fn due(&self, what: Due, now: Timestamp, limit: usize) -> Result<Scan> {
-        ask::due(&self.link, &self.keys, what, now, limit).await
+    async fn due_in(&self, what: Due, moments: Moments, limit: usize) -> Result<Scan> {
+        ask::due(&self.link, &self.keys, what, moments, limit).await
     }
 
     async fn waiting(&self, turn: &Turn, now: Timestamp) -> Result<Waiting> {

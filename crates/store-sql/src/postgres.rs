@@ -15,8 +15,8 @@ use oncegate_store::clock::Clock;
 use oncegate_store::shared_cache::Realm;
 use oncegate_store::signals::Signals;
 use oncegate_store::{
-    Apart, Backlog, Capability, Counts, Cursor, Due, Durability, Effect, Filter, Outcome, Page, Result, Scan,
-    Sharing, Store, Turn, Waiting, Write, Writing,
+    Apart, Backlog, Capability, Counts, Cursor, Due, Durability, Effect, Filter, Moments, Outcome, Page,
+    Result, Scan, Sharing, Store, Turn, Waiting, Write, Writing,
 };
 
 mod apply;
@@ -214,10 +214,11 @@ impl Store for PostgresStore {
         rows.map_err(|failure| failure.during("read", Effect::None))
     }
 
-    async fn due(&self, what: Due, now: Timestamp, limit: usize) -> Result<Scan> {
+    async fn due_in(&self, what: Due, moments: Moments, limit: usize) -> Result<Scan> {
         let statements = &self.statements;
-        let scan =
-            self.scans.read(|session| async move { scan::due(&session, statements, what, now, limit).await });
+        let scan = self.scans.read(|session| async move {
+            scan::due(&session, statements, what, moments, limit, scan::SCAN_TIME).await
+        });
         scan.await.map_err(|failure| failure.during("due", Effect::None))
     }
 

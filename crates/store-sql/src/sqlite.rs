@@ -19,8 +19,8 @@ use oncegate_store::clock::Clock;
 use oncegate_store::shared_cache::Realm;
 use oncegate_store::signals::Signals;
 use oncegate_store::{
-    Apart, Backlog, Capability, Counts, Cursor, Due, Durability, Effect, Filter, Outcome, Page, Result, Scan,
-    Sharing, Store, Turn, Waiting, Write, Writing,
+    Apart, Backlog, Capability, Counts, Cursor, Due, Durability, Effect, Filter, Moments, Outcome, Page,
+    Result, Scan, Sharing, Store, Turn, Waiting, Write, Writing,
 };
 
 mod browse;
@@ -151,8 +151,8 @@ impl Store for SqliteStore {
         Ok(found.into_iter().map(row).collect())
     }
 
-    async fn due(&self, what: Due, now: Timestamp, limit: usize) -> Result<Scan> {
-        self.scans.run("due", move |connection| statements::due(connection, what, now, limit)).await
+    async fn due_in(&self, what: Due, moments: Moments, limit: usize) -> Result<Scan> {
+        self.scans.run("due", move |connection| statements::due(connection, what, moments, limit)).await
     }
 
     async fn waiting(&self, turn: &Turn, now: Timestamp) -> Result<Waiting> {

@@ -6,6 +6,8 @@
 use std::ops::{Deref, DerefMut};
 
 use ::sqlx::{AssertSqlSafe, Column as _, Database, Row as _};
+#[cfg(feature = "sqlx-postgres")]
+use oncegate_store::join::Lock;
 use oncegate_store::join::{Asking, Connection, Shown, Transaction, Transactions, Value};
 use oncegate_store::{Effect, Kind, Result, StoreError};
 
@@ -46,6 +48,16 @@ impl Transactions for PgTransactions {
 
     async fn begin(&self) -> Result<Self::Transaction> {
         self.0.begin().await.map(SqlxTransaction).map_err(not_begun)
+    }
+
+    async fn begin_locked(&self, lock: Lock) -> Result<Option<Self::Transaction>> {
+        match self.0.begin_with(AssertSqlSafe(lock.then_begin())).await {
+            Ok(transaction) => Ok(Some(SqlxTransaction(transaction))),
+            Err(::sqlx::Error::Database(error)) if error.code().as_deref() == Some(Lock::ANOTHER_HAS_IT) => {
+                Ok(None)
+            }
+            Err(error) => Err(not_begun(error)),
+        }
     }
 }
 

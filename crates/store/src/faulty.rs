@@ -15,7 +15,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::apart::Apart;
 use crate::clock::Clock;
 use crate::error::{Effect, Kind, StoreError};
-use crate::query::{Counts, Cursor, Due, Filter, Page, Scan};
+use crate::query::{Counts, Cursor, Due, Filter, Moments, Page, Scan};
 use crate::shared_cache::Realm;
 use crate::signals::Signals;
 use crate::turns::{Backlog, Turn, Waiting};
@@ -230,9 +230,9 @@ impl<S: Store> Store for Faulty<S> {
         self.inner.read(ids).await
     }
 
-    async fn due(&self, what: Due, now: Timestamp, limit: usize) -> Result<Scan> {
+    async fn due_in(&self, what: Due, moments: Moments, limit: usize) -> Result<Scan> {
         self.check_read("due")?;
-        self.inner.due(what, now, limit).await
+        self.inner.due_in(what, moments, limit).await
     }
 
     async fn waiting(&self, turn: &Turn, now: Timestamp) -> Result<Waiting> {

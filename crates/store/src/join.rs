@@ -15,6 +15,7 @@ use std::pin::Pin;
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::Record;
 
+use crate::error::{Effect, Kind, StoreError};
 use crate::write::Write;
 use crate::{Result, Store};
 
@@ -29,7 +30,8 @@ pub type Asking<'a> = Pin<Box<dyn Future<Output = std::result::Result<Vec<Shown>
 /// Statements are prepared under the text that they are given with, if the library does such things: there are few, and they stay
 /// the same. Parameters are `$1`, `$2`, … in PostgreSQL's, `?1`, `?2`, … in SQLite's.
 pub trait Connection: Send {
-    /// Runs one statement with these values, and gives the rows that it shows.
+    /// Runs one statement with these values, and gives the rows that it shows. On SQLite the text may be of several, which share the
+    /// values: all are run, in their order.
     fn ask<'a>(&'a mut self, sql: &'a str, values: &'a [Value<'a>]) -> Asking<'a>;
 }
 
@@ -72,6 +74,49 @@ pub trait Transactions: Send + Sync + 'static {
 
     /// Begins one that may write.
     fn begin(&self) -> impl Future<Output = Result<Self::Transaction>> + Send;
+
+    /// Begins one that holds this lock until it ends; nothing, at once, if another has it. A library that can send [`Lock::then_begin`]
+    /// saves a trip.
+    fn begin_locked(&self, lock: Lock) -> impl Future<Output = Result<Option<Self::Transaction>>> + Send {
+        async move {
+            let mut transaction = self.begin().await?;
+            if lock.is_taken_in(&mut transaction).await? {
+                return Ok(Some(transaction));
+            }
+            transaction.roll_back().await;
+            Ok(None)
+        }
+    }
+}
+
+/// An advisory lock of PostgreSQL's, which a transaction takes without waiting, and holds until it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lock(pub i64);
+
+impl Lock {
+    /// SQLSTATE of [`Lock::then_begin`] where another has the lock: a text that is no number.
+    pub const ANOTHER_HAS_IT: &str = "22P02";
+
+    /// Two statements, to be sent as one simple query: they take the lock, and begin the transaction that holds it. What stands before
+    /// a `BEGIN` in the same query is part of what it begins; and where the lock is another's, the first fails, so nothing is begun.
+    #[must_use]
+    pub fn then_begin(self) -> String {
+        let Self(number) = self;
+        format!(
+            "SELECT (CASE WHEN pg_try_advisory_xact_lock({number}) THEN '1' \
+             ELSE 'no fault: another transaction has this key, and Oncegate has told its client so' END)::int; BEGIN"
+        )
+    }
+
+    /// Tries to take it in a transaction that has begun.
+    async fn is_taken_in(self, connection: &mut dyn Connection) -> Result<bool> {
+        const TRY: &str =
+            "SELECT CASE WHEN pg_try_advisory_xact_lock($1::bigint) THEN 1 ELSE 0 END::bigint AS number";
+        let shown = connection.ask(TRY, &[Value::Int(Some(self.0))]).await;
+        let shown = shown
+            .map_err(|cause| StoreError::new(Kind::Unavailable, Effect::None, "begin").because(cause))?;
+        Ok(shown.first().and_then(|row| row.number) == Some(1))
+    }
 }
 
 /// A transaction. Dropped, it is rolled back.
@@ -92,12 +137,9 @@ pub trait Join: Store {
     /// until it is dropped. Elsewhere it is always everybody's turn.
     fn turn(&self) -> impl Future<Output = Turn> + Send;
 
-    /// The key as it can be seen before the turn has come, where that is enough: where the file's one writer and the index decide among
-    /// those who begin. Elsewhere nothing, and [`Join::take`] is asked within the transaction.
-    fn glance(&self, id: RecordId) -> impl Future<Output = Result<Option<Taken>>> + Send {
-        let _ = id;
-        std::future::ready(Ok(None))
-    }
+    /// What a transaction holds that is to write this key, so that a twin is told at once that it is one. Nothing where the database
+    /// has one writer: whoever has begun to write is the only one.
+    fn lock(&self, id: RecordId) -> Option<Lock>;
 
     /// Takes the key for this transaction, without waiting for another that has it.
     fn take(

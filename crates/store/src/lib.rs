@@ -33,7 +33,7 @@ use signals::Signals;
 
 pub use apart::Apart;
 pub use error::{Effect, Kind, StoreError};
-pub use query::{Counts, Cursor, Due, Filter, Page, Scan};
+pub use query::{Counts, Cursor, Due, Filter, Moments, Page, Scan};
 pub use turns::{Backlog, Turn, Waiting};
 pub use write::{Change, Outcome, Write};
 
@@ -77,12 +77,18 @@ pub trait Store: Send + Sync + 'static {
     /// - A read after a write's outcome sees that write or a later one, through any handle. (`reads_follow_writes`)
     fn read(&self, ids: &[RecordId]) -> impl Future<Output = Result<Vec<Result<Option<Record>>>>> + Send;
 
-    /// Rows whose moment has come by `now`, the longest due first, at most `limit`; fewer if they are large.
+    /// Rows whose moment is one of these, the longest due first, at most `limit`; fewer if they are large.
     ///
     /// # Contract
     /// - Each kind finds exactly its rows, oldest first, up to the limit. (`due_finds_what_is_due`)
+    /// - What is due before the first moment stands in nobody's way. (`due_goes_on_from_a_moment`)
     /// - A parked record is never due. (`parked_is_never_due`)
-    fn due(&self, what: Due, now: Timestamp, limit: usize) -> impl Future<Output = Result<Scan>> + Send;
+    fn due_in(&self, what: Due, moments: Moments, limit: usize) -> impl Future<Output = Result<Scan>> + Send;
+
+    /// The same of all whose moment has come by `now`.
+    fn due(&self, what: Due, now: Timestamp, limit: usize) -> impl Future<Output = Result<Scan>> + Send {
+        self.due_in(what, Moments::by(now), limit)
+    }
 
     /// Pending rows whose moment has come by `now`, in [turns]: fair to those who have little of it.
     ///

@@ -14,7 +14,7 @@ use oncegate_core::time::Timestamp;
 use crate::apart::Apart;
 use crate::clock::Clock;
 use crate::error::{Effect, Kind, StoreError};
-use crate::query::{Counts, Cursor, Due, Filter, Page, Scan};
+use crate::query::{Counts, Cursor, Due, Filter, Moments, Page, Scan};
 use crate::shared_cache::Realm;
 use crate::signals::Signals;
 use crate::turns::{BACKLOG_MAX, Backlog, Calling, Line, Turn, Waiting, in_turns};
@@ -86,12 +86,12 @@ impl Model {
 
     /// Rows that are due, the longest first.
     #[must_use]
-    pub fn due(&self, what: Due, now: Timestamp, limit: usize) -> Vec<Record> {
+    pub fn due(&self, what: Due, moments: Moments, limit: usize) -> Vec<Record> {
         let mut due: Vec<_> = self
             .rows
             .values()
             .filter_map(|row| what.moment(&row.record).map(|moment| (moment, row.seq, &row.record)))
-            .filter(|(moment, ..)| *moment <= now)
+            .filter(|(moment, ..)| moments.contain(*moment))
             .collect();
         due.sort_by_key(|(moment, seq, _)| (*moment, *seq));
         due.into_iter().take(limit).map(|(.., record)| record.clone()).collect()
@@ -294,8 +294,8 @@ impl Store for MemoryStore {
         Ok(ids.iter().map(|id| Ok(model.read(*id).cloned())).collect())
     }
 
-    async fn due(&self, what: Due, now: Timestamp, limit: usize) -> Result<Scan> {
-        Ok(Scan { records: self.model().due(what, now, limit), unreadable: 0 })
+    async fn due_in(&self, what: Due, moments: Moments, limit: usize) -> Result<Scan> {
+        Ok(Scan { records: self.model().due(what, moments, limit), unreadable: 0 })
     }
 
     async fn waiting(&self, turn: &Turn, now: Timestamp) -> Result<Waiting> {

@@ -38,6 +38,29 @@ impl Due {
     }
 }
 
+/// From when until when a moment counts, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moments {
+    /// What is due earlier is left out: whoever goes over more than one scan shows begins the next one here.
+    pub from: Timestamp,
+    /// The present, usually.
+    pub by: Timestamp,
+}
+
+impl Moments {
+    /// All that have come by then.
+    #[must_use]
+    pub const fn by(by: Timestamp) -> Self {
+        Self { from: Timestamp::FIRST, by }
+    }
+
+    /// Whether this is one of them.
+    #[must_use]
+    pub fn contain(&self, moment: Timestamp) -> bool {
+        (self.from..=self.by).contains(&moment)
+    }
+}
+
 /// What a scan found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scan {

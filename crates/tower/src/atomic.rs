@@ -227,7 +227,11 @@ where
         Settlement::Complete(_) if is_entrusted => entrust(&engine, *held, ended).await,
         Settlement::Complete(answer) if answer.status() < 500 => commit(*held, answer, ended).await,
         // Nothing is in doubt: what was done goes with the transaction.
-        Settlement::Complete(_) | Settlement::Release { .. } | Settlement::Doubt(_) | Settlement::Park(_) => {
+        Settlement::Complete(_)
+        | Settlement::Release { .. }
+        | Settlement::Doubt(_)
+        | Settlement::Unknown(_)
+        | Settlement::Park(_) => {
             roll_back(*held, slot).await;
             as_it_ended(ended)
         }

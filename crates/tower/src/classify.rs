@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use oncegate_core::classify::{self, Class, Ending};
+use oncegate_core::classify::{self, Class, Ending, Outcome};
 use oncegate_core::policy::Policy;
 use oncegate_core::response::{Answer, Response};
 use oncegate_engine::Settlement;
@@ -26,8 +26,13 @@ pub(crate) fn of<B>(policy: &Policy, ended: &mut Ended<B>) -> Settlement {
             None => Settlement::Doubt(oncegate_core::record::Reason::new("failed", "no answer")),
         },
         Class::Release(reason) => Settlement::Release { reason, backoff: std::time::Duration::ZERO },
+        Class::Doubt(reason) if says_unknown(&ending) => Settlement::Unknown(reason),
         Class::Doubt(reason) => Settlement::Doubt(reason),
     }
+}
+
+const fn says_unknown(ending: &Ending) -> bool {
+    matches!(ending, Ending::Answered { outcome: Some(Outcome::Unknown), .. })
 }
 
 /// What is kept of an answer: copies, so that no connection's buffer is kept alive by a stored answer.

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 pub mod api;
+pub mod command;
 mod file;
 pub mod post;
 pub mod provider;

@@ -9,11 +9,11 @@ use oncegate_gateway::record::Bodies;
 use oncegate_store::jobs::JobId;
 use serde_json::Value;
 
-use super::{age, error_of, moment};
+use super::{Tally, age, error_of, moment};
 use crate::act::{self, Acting};
 use crate::keys::Show;
 use crate::output::{self, shortened};
-use crate::source::Trouble;
+use crate::source::{Source, Trouble};
 use crate::streams::{print, say};
 
 pub(super) fn table(jobs: &[Value]) -> String {
@@ -80,6 +80,46 @@ fn whole(job: &Value) -> String {
         }
     }
     shown
+}
+
+/// All of an effect, however many pages.
+pub(super) async fn retry_all(acting: &Acting, effect: &str) -> Result<ExitCode, Trouble> {
+    let wish = acting.wish(Verb::Retry, None, act::nothing_more())?;
+    let source = acting.source.open().await?.into_acting().await?;
+    let jobs = all(&source, effect).await?;
+    if jobs.is_empty() {
+        say(format_args!("no dead letters"));
+        return Ok(ExitCode::SUCCESS);
+    }
+    say(format_args!("{}", table(&jobs)));
+    if !acting.yes {
+        let question = format!("Have the machine try these {} again?", jobs.len());
+        act::confirm(&question, "Say --yes to go on all the same")?;
+    }
+    let mut tally = Tally::default();
+    for job in &jobs {
+        let Some(id) = id_of(job) else { continue };
+        tally.count(&id, source.retry_job(id, &wish).await)?;
+    }
+    Ok(tally.end("tried", acting.json))
+}
+
+fn id_of(job: &Value) -> Option<JobId> {
+    job["id"].as_str()?.parse().ok()
+}
+
+async fn all(source: &Source, effect: &str) -> Result<Vec<Value>, Trouble> {
+    let (mut found, mut after) = (Vec::new(), None);
+    loop {
+        let mut page = source.parked_jobs(after, 500).await?;
+        if let Value::Array(jobs) = page["jobs"].take() {
+            found.extend(jobs.into_iter().filter(|job| job["effect"] == effect));
+        }
+        after = page["next"].as_str().and_then(|next| next.parse().ok());
+        if after.is_none() {
+            return Ok(found);
+        }
+    }
 }
 
 pub(super) async fn retry(acting: &Acting, text: &str, version: Option<&str>) -> Result<ExitCode, Trouble> {

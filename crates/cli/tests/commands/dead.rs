@@ -111,23 +111,78 @@ fn all_of_a_route_are_asked_about_again() {
 
 /// Of the request `order-1`: given up by its provider, and promised so long ago.
 fn park_job(desk: &Desk) -> JobId {
+    park_jobs(desk, "charge", 0..1)[0]
+}
+
+/// The promises with these numbers.
+fn park_jobs(desk: &Desk, effect: &str, numbers: std::ops::Range<u32>) -> Vec<JobId> {
     let (record, token) = (records::parked("order-1"), Token::from_bytes([3; 16]));
-    let id = JobId::of(record.life, 0);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().saturating_sub(hours(3));
     let now = Timestamp::from_micros(i64::try_from(now.as_micros()).unwrap());
-    let job = Job::promised(id, "charge", b"{\"amount\":100}".to_vec(), (record.id, record.life), now);
+    let ids: Vec<_> = numbers.map(|n| JobId::of(record.life, n)).collect();
+    let payload = b"{\"amount\":100}";
+    let promised = |id: &JobId| Job::promised(*id, effect, payload.to_vec(), (record.id, record.life), now);
+    let jobs: Vec<_> = ids.iter().map(promised).collect();
     let url = format!("sqlite://{}", desk.path().join("oncegate.db").display());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let store = oncegate::open(&url).await.unwrap();
-        store.promise(&[job]).await.unwrap();
-        let claim = Claim { token, effects: &["charge"], span: hours(1), limit: 1 };
-        assert_eq!(store.claim(&claim).await.unwrap().len(), 1);
+        store.promise(&jobs).await.unwrap();
+        let claim = Claim { token, effects: &[effect], span: hours(1), limit: jobs.len() };
+        assert_eq!(store.claim(&claim).await.unwrap().len(), jobs.len());
         let refused = Reason::new("refused", "no such account\n\x1b[2J");
-        let report = Report { id, became: Became::Parked(refused) };
-        assert_eq!(store.report(token, &[report]).await.unwrap(), [true]);
+        let report = |id: &JobId| Report { id: *id, became: Became::Parked(refused.clone()) };
+        let reports: Vec<_> = ids.iter().map(report).collect();
+        assert!(store.report(token, &reports).await.unwrap().iter().all(|landed| *landed));
     });
-    id
+    ids
+}
+
+/// The ids of all pages, each as it was listed.
+fn pages(desk: &Desk, limit: usize) -> Vec<Vec<String>> {
+    let (mut pages, mut after) = (Vec::new(), String::new());
+    loop {
+        let line = format!("dead list --json --limit {limit} {after} --store sqlite://oncegate.db");
+        let page: serde_json::Value =
+            serde_json::from_slice(&desk.command(&line).output().unwrap().stdout).unwrap();
+        let listed = [&page["records"], &page["jobs"]].into_iter().filter_map(|list| list.as_array());
+        pages.push(listed.flatten().map(|one| one["id"].as_str().unwrap().to_owned()).collect());
+        match page["next"].as_str() {
+            Some(next) => after = format!("--after {next}"),
+            None => return pages,
+        }
+    }
+}
+
+#[test]
+fn jobs_are_listed_behind_the_records_page_by_page() {
+    let desk = desk();
+    let jobs: Vec<_> = park_jobs(&desk, "charge", 0..5).iter().map(ToString::to_string).collect();
+    let listed = pages(&desk, 2);
+    let all: Vec<_> = listed.iter().flatten().cloned().collect();
+    assert_eq!((all.len(), &all[3..]), (8, &jobs[..]), "three records, then the jobs, each once");
+    assert_eq!(listed.iter().map(Vec::len).collect::<Vec<_>>(), [2, 3, 2, 1], "a page is two of a kind");
+    let first = desk.ask(&format!("dead list --limit 4 --after {}", jobs[0]));
+    assert!(first.contains(&jobs[4]) && !first.contains("there are more"), "{first}");
+    assert!(desk.ask(&format!("dead list --after {}", jobs[4])).contains("no more dead letters"));
+}
+
+/// More than one page of them.
+#[test]
+fn all_jobs_of_an_effect_are_tried_again_and_no_others() {
+    let desk = Desk::with(vec![parked("order-2", hours(1))]);
+    park_jobs(&desk, "mail", 0..501);
+    let charge = park_jobs(&desk, "charge", 501..502)[0].to_string();
+    let line = format!("dead retry --all --effect mail {WHY}");
+    let asked = desk.ask(&line);
+    assert!(asked.contains("Say --yes"), "{asked}");
+    assert_eq!(pages(&desk, 500).concat().len(), 503, "none was touched");
+    let done = desk.ask(&format!("{line} --yes --json"));
+    assert!(done.contains("\"done\": 501,\n  \"refused\": 0"), "{}", &done[..200]);
+    assert_eq!(pages(&desk, 500).concat()[1..], [charge]);
+    assert_snapshot!("jobs_none", desk.ask(&format!("{line} --yes")));
+    // Who retries a scope is told of what it does not reach.
+    assert_snapshot!("jobs_left", steady(&desk.ask(&format!("dead retry --all --scope acme --yes {WHY}"))));
 }
 
 #[test]
@@ -171,6 +226,8 @@ fn bad_input() {
     for (name, line) in [
         ("retry_nothing", format!("dead retry {WHY}")),
         ("retry_all_of_what", format!("dead retry --all --yes {WHY}")),
+        ("retry_all_of_both", format!("dead retry --all --scope acme --effect charge --yes {WHY}")),
+        ("retry_one_of_an_effect", format!("dead retry {id} --effect charge --yes {WHY}")),
         ("retry_both", format!("dead retry {id} --all --scope acme {WHY}")),
         ("retry_one_of_a_scope", format!("dead retry {id} --scope acme --yes {WHY}")),
         ("retry_all_of_a_version", format!("dead retry --all --scope acme --version 17 {WHY}")),

@@ -20,7 +20,7 @@ async fn routes_are_taken_over_and_a_wrong_file_changes_nothing() {
 
     place.configure(&upstream.url(), "[[route]]\nmatch = \"POST /charges\"\nprofile = \"payments\"\n");
     gateway.signal(Signal::HUP);
-    gateway.hear("reloaded routes and scope");
+    gateway.hear("reloaded routes, scope, webhooks and effects");
     let first = charge(key).send(gateway.address).await;
     let second = charge(key).send(gateway.address).await;
     assert_eq!((first.status, first.is_replay(), second.is_replay()), (201, false, true));
@@ -55,7 +55,7 @@ async fn what_needs_a_restart_is_named_and_the_rest_is_taken_over() {
     std::fs::write(&file, text.replacen("127.0.0.1:0", "127.0.0.1:1", 1)).unwrap();
     gateway.signal(Signal::HUP);
     gateway.hear("changed, and needs a restart: listen, upstream");
-    gateway.hear("reloaded routes and scope");
+    gateway.hear("reloaded routes, scope, webhooks and effects");
     for _ in 0..2 {
         let passed = charge("key-1").send(gateway.address).await;
         assert_eq!((passed.status, passed.is_replay()), (201, false), "where it was, and with the new rules");
@@ -72,14 +72,16 @@ async fn a_request_under_way_ends_by_the_rules_that_it_began_under() {
     upstream.wait_for_waiting(1);
     place.configure(&upstream.url(), "[defaults]\nprofile = \"off\"\n");
     gateway.signal(Signal::HUP);
-    gateway.hear("reloaded routes and scope");
+    gateway.hear("reloaded routes, scope, webhooks and effects");
     upstream.open();
     assert_eq!(client.reply().await.unwrap().status, 201);
     gateway.wait_for_state("key-1", "completed");
 
     place.configure(&upstream.url(), "");
     gateway.signal(Signal::HUP);
-    wait_until("it was reloaded twice", || gateway.said().matches("reloaded routes and scope").count() == 2);
+    wait_until("it was reloaded twice", || {
+        gateway.said().matches("reloaded routes, scope, webhooks and effects").count() == 2
+    });
     assert!(charge("key-1").send(gateway.address).await.is_replay());
     assert_eq!(upstream.requests(), 1);
 }
@@ -93,7 +95,7 @@ async fn a_shutdown_drains_for_as_long_as_the_last_file_says() {
     upstream.wait_for_waiting(1);
     place.configure(&upstream.url(), "[shutdown]\ndrain = \"20ms\"\n");
     gateway.signal(Signal::HUP);
-    gateway.hear("reloaded routes and scope");
+    gateway.hear("reloaded routes, scope, webhooks and effects");
     assert_eq!(gateway.terminate(), 0, "{}", gateway.said());
     assert!(gateway.said().contains("for up to 20ms"), "{}", gateway.said());
     client.reply().await.unwrap().expect_problem(504, "outcome_unknown");

@@ -8,37 +8,16 @@ use oncegate_test_servers::wait_until;
 use crate::messenger::Pace;
 use crate::order::Order;
 use crate::postman::Letter;
-use crate::told::step::{BEGAN, DOUBTED, FOUND, NOT_FOUND, NOT_FOUND_YET, RAN_AGAIN};
+use crate::told::step::{
+    BEGAN, DOUBTED, FAILED_FOR_GOOD, FOUND, NOT_FOUND, NOT_FOUND_YET, RAN_AGAIN, TOLD, TOLD_AFTER_ALL, WOKEN,
+};
 use crate::told::{PAID, Told};
-use crate::town::{Asks, Care, EITHER, FAR, Memory, NEAR, Patience, Town};
+use crate::town::{Asks, Care, EITHER, FAR, LEASE, Memory, NEAR, Patience, Town};
 
 const KEPT: &str = "in_progress → in_progress: happened, says webhook provider (evidence_kept)";
-const TOLD: &str = "unknown → completed: happened, says webhook provider";
-const FAILED_FOR_GOOD: &str = "unknown → failed_retryable: did_not_happen, says webhook provider";
-const WRONGLY_RELEASED: &str =
-    "failed_retryable → completed: happened, says webhook provider (wrongly_released)!";
-
-/// The provider's "failed" is believed, of the attempt that it names.
-const FINAL: &str = "did_not_happen_is_final = true\nfence = \"/data/merchant_attempt\"";
 
 fn opens(memory: Memory, patience: Patience, horizon: &str) -> Town {
     Town::opens_with_care(memory, patience, Care::told(horizon))
-}
-
-fn opens_believing_failures(memory: Memory) -> Town {
-    Town::opens_with_care(memory, Patience::Short, Care { webhook: FINAL, ..Care::told(FAR) })
-}
-
-#[track_caller]
-fn brings(town: &Town, letter: &Letter, status: u16, result: &str) {
-    assert_eq!(letter.is_delivered_to_the_gateway(town), (status, result.to_owned()), "{}", letter.says());
-}
-
-/// The two letters of [`Fault::WebhookFailedFirst`].
-fn failed_and_succeeded(town: &Town) -> [Letter; 2] {
-    let letters = [town.postman.receives(town), town.postman.receives(town)];
-    assert_eq!(letters.each_ref().map(Letter::says), ["charge.failed", "charge.succeeded"]);
-    letters
 }
 
 /// ATTACKS 3: the provider is later than it may be. "Not found" was believed, and then it is charged after all, and the provider says so. That
@@ -51,10 +30,10 @@ fn what_happened_after_all_settles_a_wrong_did_not_happen() {
         order.pays_with(&[Fault::LateCharge]).sees(504, "unknown");
         order.comes_to(NOT_FOUND);
         town.time_passes();
-        brings(&town, &town.postman.receives(&town), 200, "settled");
+        town.postman.receives(&town).is_heard(&town, 200, "settled");
         order.retries().sees_again(201, "succeeded");
         order.is_told(Told {
-            record: &[BEGAN, DOUBTED, NOT_FOUND_YET, NOT_FOUND, WRONGLY_RELEASED, "completed: 201"],
+            record: &[BEGAN, DOUBTED, NOT_FOUND_YET, NOT_FOUND, TOLD_AFTER_ALL, "completed: 201"],
             client: &["504 unknown", "201 succeeded, replayed"],
             ledger: &[PAID],
         });
@@ -74,7 +53,7 @@ fn what_an_older_attempt_did_settles_a_newer_one_that_ends_in_doubt() {
         town.time_passes();
         let letter = town.postman.receives(&town);
         let client = order.is_being_paid_with(&[Fault::TimeoutBeforeCharge]);
-        brings(&town, &letter, 202, "kept_as_evidence");
+        letter.is_heard(&town, 202, "kept_as_evidence");
         order.retries().sees(409, "in_progress");
         town.api_stops();
         client.then().sees_again(201, "succeeded");
@@ -105,7 +84,7 @@ fn fails_for_good_and_is_paid_in_doubt(town: &Town, pace: Pace) -> (Order<'_>, L
     order.pays_with(&[Fault::ErrorBeforeCharge, Fault::WebhookFailedFirst]).sees(504, "unknown");
     town.messenger.keeps_one(town);
     let failed = town.postman.receives(town);
-    brings(town, &failed, 200, "settled");
+    failed.is_heard(town, 200, "settled");
     order.pays_with(&[Fault::ResetAfterCharge, Fault::WebhookLost]).sees(504, "unknown");
     (order, failed)
 }
@@ -115,7 +94,7 @@ fn fails_for_good_and_is_paid_in_doubt(town: &Town, pace: Pace) -> (Order<'_>, L
 #[test]
 fn a_slow_not_found_about_an_older_attempt_settles_nothing() {
     for memory in EITHER {
-        let town = opens_believing_failures(memory);
+        let town = Town::opens_believing_failures(memory);
         let (order, _) = fails_for_good_and_is_paid_in_doubt(&town, Pace::KeepsAnswers);
         order.charges().is(1);
         town.messenger.goes(Pace::AtOnce);
@@ -143,9 +122,9 @@ fn a_slow_not_found_about_an_older_attempt_settles_nothing() {
 #[test]
 fn a_redelivered_failure_of_an_older_attempt_settles_nothing() {
     for memory in EITHER {
-        let town = opens_believing_failures(memory);
+        let town = Town::opens_believing_failures(memory);
         let (order, failed) = fails_for_good_and_is_paid_in_doubt(&town, Pace::KeepsQuestions);
-        brings(&town, &failed, 200, "nothing_to_do");
+        failed.is_heard(&town, 200, "nothing_to_do");
         order.record().is("unknown");
         order.retries().sees(409, "outcome_unknown");
         town.messenger.goes(Pace::AtOnce);
@@ -178,25 +157,17 @@ fn failed_and_then_succeeded_is_a_success() {
         let order = town.order(100);
         order.pays_with(&[Fault::ResetAfterCharge, Fault::WebhookFailedFirst]).sees(504, "unknown");
         town.messenger.keeps_one(&town);
-        let [failed, succeeded] = failed_and_succeeded(&town);
-        brings(&town, &failed, 202, "woken");
+        let [failed, succeeded] = town.postman.receives_failed_and_succeeded(&town);
+        failed.is_heard(&town, 202, "woken");
         order.retries().sees(409, "outcome_unknown");
-        brings(&town, &succeeded, 200, "settled");
+        succeeded.is_heard(&town, 200, "settled");
         order.retries().sees_again(201, "succeeded");
         // What the probe finds now is the same.
         town.messenger.goes(Pace::AtOnce);
-        let is_found = |line: &str| {
-            line.starts_with("oncegate_probe_count{found=\"happened\"} ") && !line.ends_with(" 0")
-        };
-        wait_until("the probe has found it", || town.metrics().lines().any(is_found));
+        let found = "oncegate_probe_count{found=\"happened\"}";
+        wait_until("the probe has found it", || town.counted(town.admin_address(), found) > 0);
         order.is_told(Told {
-            record: &[
-                BEGAN,
-                DOUBTED,
-                "unknown → unknown: woken, says webhook provider",
-                TOLD,
-                "completed: 201",
-            ],
+            record: &[BEGAN, DOUBTED, WOKEN, TOLD, "completed: 201"],
             client: &["504 unknown", "409 outcome_unknown", "201 succeeded, replayed"],
             ledger: &[PAID],
         });
@@ -212,9 +183,9 @@ fn succeeded_and_then_failed_is_a_success() {
         town.messenger.goes(Pace::KeepsQuestions);
         let order = town.order(100);
         order.pays_with(&[Fault::ResetAfterCharge, Fault::WebhookFailedFirst]).sees(504, "unknown");
-        let [failed, succeeded] = failed_and_succeeded(&town);
-        brings(&town, &succeeded, 200, "settled");
-        brings(&town, &failed, 200, "nothing_to_do");
+        let [failed, succeeded] = town.postman.receives_failed_and_succeeded(&town);
+        succeeded.is_heard(&town, 200, "settled");
+        failed.is_heard(&town, 200, "nothing_to_do");
         order.retries().sees_again(201, "succeeded");
         order.is_told(Told {
             record: &[BEGAN, DOUBTED, TOLD, "completed: 201"],
@@ -229,16 +200,16 @@ fn succeeded_and_then_failed_is_a_success() {
 #[test]
 fn failed_for_good_and_then_succeeded_is_a_success() {
     for memory in EITHER {
-        let town = opens_believing_failures(memory);
+        let town = Town::opens_believing_failures(memory);
         town.messenger.goes(Pace::KeepsQuestions);
         let order = town.order(100);
         order.pays_with(&[Fault::ResetAfterCharge, Fault::WebhookFailedFirst]).sees(504, "unknown");
-        let [failed, succeeded] = failed_and_succeeded(&town);
-        brings(&town, &failed, 200, "settled");
-        brings(&town, &succeeded, 200, "settled");
+        let [failed, succeeded] = town.postman.receives_failed_and_succeeded(&town);
+        failed.is_heard(&town, 200, "settled");
+        succeeded.is_heard(&town, 200, "settled");
         order.retries().sees_again(201, "succeeded");
         order.is_told(Told {
-            record: &[BEGAN, DOUBTED, FAILED_FOR_GOOD, WRONGLY_RELEASED, "completed: 201"],
+            record: &[BEGAN, DOUBTED, FAILED_FOR_GOOD, TOLD_AFTER_ALL, "completed: 201"],
             client: &["504 unknown", "201 succeeded, replayed"],
             ledger: &[PAID],
         });
@@ -251,11 +222,11 @@ fn failed_for_good_and_then_succeeded_is_a_success() {
 #[test]
 fn what_was_heard_during_the_attempt_outlives_the_gateway_and_settles_it() {
     for memory in EITHER {
-        let care = Care { asks: Asks::Nobody, ..Care::told(FAR) };
+        let care = Care { asks: Asks::Nobody, lease: LEASE, ..Care::told(FAR) };
         let town = Town::opens_with_care(memory, Patience::Endless, care);
         let order = town.order(100);
         let client = order.is_being_paid_with(&[Fault::TimeoutAfterCharge]);
-        brings(&town, &town.postman.receives(&town), 202, "kept_as_evidence");
+        town.postman.receives(&town).is_heard(&town, 202, "kept_as_evidence");
         town.gateway_is_killed();
         client.then().sees_nothing();
         town.gateway_returns();
@@ -282,15 +253,13 @@ fn an_effect_of_an_earlier_life_does_not_settle_a_later_one() {
         order.pays().sees(201, "succeeded");
         let (letter, earlier) = (town.postman.receives(&town), order.upstream_key());
         // The later life is kept for as long as the story takes.
-        town.gateway_is_killed();
-        town.gateway_is_to_be_configured("retention = \"1s\"", "retention = \"1h\"");
-        town.gateway_returns();
+        town.gateway_returns_configured("retention = \"1s\"", "retention = \"1h\"");
         town.messenger.goes(Pace::KeepsQuestions);
 
         order.is_used_again_with(&[Fault::ResetBeforeCharge]).sees(504, "unknown");
         assert_ne!(order.upstream_key(), earlier);
         town.messenger.keeps_one(&town);
-        brings(&town, &letter, 200, "another_life");
+        letter.is_heard(&town, 200, "another_life");
         order.retries().sees(409, "outcome_unknown");
         town.messenger.goes(Pace::AtOnce);
         order.comes_to(NOT_FOUND);

@@ -13,7 +13,7 @@ pub(crate) const PROVIDER_SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw
 pub(crate) struct Gateway {
     config: PathBuf,
     token: Option<String>,
-    child: Child,
+    pub(crate) child: Child,
     pub(crate) address: SocketAddr,
     pub(crate) admin: SocketAddr,
 }
@@ -24,8 +24,7 @@ impl Gateway {
     pub(crate) fn start(folder: &Path, upstream: SocketAddr, token: Option<&str>) -> Self {
         let token = token.map(str::to_owned);
         let config = folder.join("gateway.toml");
-        let in_folder = || format!("sqlite://{}", folder.join("oncegate.db").display());
-        let store = fs::read_to_string(folder.join("store.url")).unwrap_or_else(|_| in_folder());
+        let store = store_of(folder);
         let anywhere: SocketAddr = ([127, 0, 0, 1], 0).into();
         write(&config, anywhere, anywhere, upstream, &store);
         let (child, address, admin) = run(&config, token.as_deref());
@@ -48,6 +47,12 @@ impl Gateway {
     }
 }
 
+/// Where the records of a gateway in this folder are.
+pub(crate) fn store_of(folder: &Path) -> String {
+    let in_folder = || format!("sqlite://{}", folder.join("oncegate.db").display());
+    fs::read_to_string(folder.join("store.url")).unwrap_or_else(|_| in_folder())
+}
+
 impl Drop for Gateway {
     fn drop(&mut self) {
         let _gone = self.child.kill();
@@ -56,13 +61,14 @@ impl Drop for Gateway {
 }
 
 fn write(config: &Path, listen: SocketAddr, admin: SocketAddr, upstream: SocketAddr, store: &str) {
+    let more = fs::read_to_string(config.with_file_name("more.toml")).unwrap_or_default();
     // A lease is short, so that a story of a crash is; but longer than a busy machine stands still, for then nothing is granted. It is
-    // renewed while a payment runs.
+    // renewed while a payment runs. Stories without a crash have longer ones.
+    let lease = if more.contains("\nlease = ") { "" } else { "lease = \"5s\"\n" };
     let text = format!(
         "[listen]\naddress = \"{listen}\"\n[admin]\naddress = \"{admin}\"\n[upstream]\nurl = \"http://{upstream}\"\n\
-         [store]\nurl = \"{store}\"\n[defaults]\nprofile = \"payments\"\nlease = \"5s\"\nattempt_deadline = \"2m\"\n"
+         [store]\nurl = \"{store}\"\n[defaults]\nprofile = \"payments\"\nattempt_deadline = \"2m\"\n{lease}"
     );
-    let more = fs::read_to_string(config.with_file_name("more.toml")).unwrap_or_default();
     fs::write(config, text + &more).unwrap();
 }
 

@@ -1,7 +1,8 @@
 //! The messenger: takes the gateway's questions to the API, and brings the answers back, as quickly as the story says.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -23,6 +24,8 @@ pub(crate) enum Pace {
     KeepsQuestions,
     /// Asks at once, and keeps the answers: they are what was true then.
     KeepsAnswers,
+    /// Keeps what it holds already; whatever comes now goes at once.
+    KeepsWhatItHas,
 }
 
 pub(crate) struct Messenger {
@@ -35,14 +38,28 @@ struct Way {
     pace: watch::Sender<Pace>,
     /// How many questions and answers it holds back.
     kept: watch::Sender<usize>,
+    questions: Mutex<Questions>,
+}
+
+/// What it was asked to ask.
+#[derive(Default)]
+struct Questions {
+    count: usize,
+    /// How many of each are on their way.
+    under_way: HashMap<String, usize>,
+    most_at_once: usize,
 }
 
 impl Messenger {
     pub(crate) async fn starts(api: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let way = Way { api, pace: watch::Sender::new(Pace::AtOnce), kept: watch::Sender::new(0) };
-        let way = Arc::new(way);
+        let way = Arc::new(Way {
+            api,
+            pace: watch::Sender::new(Pace::AtOnce),
+            kept: watch::Sender::new(0),
+            questions: Mutex::default(),
+        });
         let routes = Router::new().fallback(carry).with_state(Arc::clone(&way));
         tokio::spawn(async move { axum::serve(listener, routes).await });
         Self { address, way }
@@ -58,9 +75,20 @@ impl Messenger {
         let kept = async { tokio::time::timeout(FOREVER, kept.wait_for(|kept| *kept == 1)).await.is_ok() };
         assert!(town.runtime.block_on(kept), "the gateway asks in a minute");
     }
+
+    /// How many questions there have been.
+    pub(crate) fn questions(&self) -> usize {
+        self.way.questions.lock().unwrap().count
+    }
+
+    /// How many have asked the same at the same time, at most.
+    pub(crate) fn most_at_once(&self) -> usize {
+        self.way.questions.lock().unwrap().most_at_once
+    }
 }
 
 async fn carry(State(way): State<Arc<Way>>, question: Request) -> Response {
+    let _asked = Asked::new(&way, question.uri().to_string());
     way.pass(Pace::KeepsQuestions).await;
     let (head, _) = question.into_parts();
     let question = Request::from_parts(head, Bytes::new());
@@ -73,14 +101,53 @@ async fn carry(State(way): State<Arc<Way>>, question: Request) -> Response {
 }
 
 impl Way {
-    /// Goes on when the pace is another one.
+    /// Holds it back if that is the pace now, until all is to go at once.
     async fn pass(&self, keeps: Pace) {
         let mut pace = self.pace.subscribe();
         if *pace.borrow_and_update() != keeps {
             return;
         }
-        self.kept.send_modify(|kept| *kept += 1);
-        let _changed = pace.wait_for(|pace| *pace != keeps).await;
-        self.kept.send_modify(|kept| *kept -= 1);
+        let _kept = Kept::new(&self.kept);
+        let _changed = pace.wait_for(|pace| *pace == Pace::AtOnce).await;
+    }
+}
+
+/// Something that is held back. Whoever asked may be gone before it is let go: then this is dropped too.
+struct Kept<'a>(&'a watch::Sender<usize>);
+
+impl<'a> Kept<'a> {
+    fn new(count: &'a watch::Sender<usize>) -> Self {
+        count.send_modify(|kept| *kept += 1);
+        Self(count)
+    }
+}
+
+impl Drop for Kept<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|kept| *kept -= 1);
+    }
+}
+
+/// A question under way, until it is answered, or its asker is gone.
+struct Asked<'a> {
+    way: &'a Way,
+    what: String,
+}
+
+impl<'a> Asked<'a> {
+    fn new(way: &'a Way, what: String) -> Self {
+        let mut questions = way.questions.lock().unwrap();
+        questions.count += 1;
+        let at_once = questions.under_way.entry(what.clone()).or_default();
+        *at_once += 1;
+        let at_once = *at_once;
+        questions.most_at_once = questions.most_at_once.max(at_once);
+        Self { way, what }
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        *self.way.questions.lock().unwrap().under_way.get_mut(&self.what).unwrap() -= 1;
     }
 }

@@ -12,8 +12,11 @@ use hyper::Request;
 use hyper::body::Bytes;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::task::JoinHandle;
 
 use crate::town::{FOREVER, Town};
+
+const AT_THE_GATEWAY: &str = "/.oncegate/webhooks/provider";
 
 pub(crate) struct Postman {
     address: SocketAddr,
@@ -49,6 +52,13 @@ impl Postman {
         letter.expect("a letter comes in a minute").expect("the postman works")
     }
 
+    /// The two letters of [`Fault::WebhookFailedFirst`](example_payments::provider::Fault).
+    pub(crate) fn receives_failed_and_succeeded(&self, town: &Town) -> [Letter; 2] {
+        let letters = [self.receives(town), self.receives(town)];
+        assert_eq!(letters.each_ref().map(Letter::says), ["charge.failed", "charge.succeeded"]);
+        letters
+    }
+
     #[track_caller]
     pub(crate) fn has_nothing(&self) {
         assert!(self.bag.borrow_mut().try_recv().is_err(), "there is a letter in the bag");
@@ -70,20 +80,35 @@ impl Letter {
 
     /// Brought to the gateway; its answer, and what it says has come of it.
     pub(crate) fn is_delivered_to_the_gateway(&self, town: &Town) -> (u16, String) {
-        self.is_brought(town, town.gateway_address(), "/.oncegate/webhooks/provider")
+        self.is_brought(town, town.gateway_address(), AT_THE_GATEWAY)
+    }
+
+    /// On its way to the gateway; nobody waits for its answer yet.
+    pub(crate) fn is_on_its_way(&self, town: &Town) -> JoinHandle<u16> {
+        let (to, request) = (town.gateway_address().to_string(), self.request(AT_THE_GATEWAY));
+        town.runtime.spawn(async move { send(&to, request, FOREVER).await.unwrap().status.as_u16() })
     }
 
     fn is_brought(&self, town: &Town, to: SocketAddr, path: &str) -> (u16, String) {
+        let reply = town.runtime.block_on(send(&to.to_string(), self.request(path), FOREVER)).unwrap();
+        let result = reply.json()["result"].as_str().unwrap_or_default().to_owned();
+        (reply.status.as_u16(), result)
+    }
+
+    fn request(&self, path: &str) -> Request<Bytes> {
         let mut request = Request::post(path).header("host", "town");
         for (name, value) in &self.headers {
             if name.as_str().starts_with("webhook-") || name == "content-type" {
                 request = request.header(name, value);
             }
         }
-        let request = request.body(self.body.clone()).unwrap();
-        let reply = town.runtime.block_on(send(&to.to_string(), request, FOREVER)).unwrap();
-        let result = reply.json()["result"].as_str().unwrap_or_default().to_owned();
-        (reply.status.as_u16(), result)
+        request.body(self.body.clone()).unwrap()
+    }
+
+    /// Brought to the gateway, which must say so.
+    #[track_caller]
+    pub(crate) fn is_heard(&self, town: &Town, status: u16, result: &str) {
+        assert_eq!(self.is_delivered_to_the_gateway(town), (status, result.to_owned()), "{}", self.says());
     }
 
     /// The event's type.

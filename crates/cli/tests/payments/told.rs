@@ -17,6 +17,15 @@ pub(crate) mod step {
     pub(crate) const NOT_FOUND: &str = "unknown → failed_retryable: did_not_happen, says probe";
     pub(crate) const FOUND: &str = "unknown → completed: happened, says probe";
     pub(crate) const RAN_AGAIN: &str = "failed_retryable → in_progress: ran_again, did_not_happen";
+    pub(crate) const LAPSED: &str = "in_progress → unknown: lapsed, lapsed (zombie)";
+    /// "Failed" proves nothing.
+    pub(crate) const WOKEN: &str = "unknown → unknown: woken, says webhook provider";
+    pub(crate) const TOLD: &str = "unknown → completed: happened, says webhook provider";
+    /// "Failed" is declared to be final.
+    pub(crate) const FAILED_FOR_GOOD: &str =
+        "unknown → failed_retryable: did_not_happen, says webhook provider";
+    pub(crate) const TOLD_AFTER_ALL: &str =
+        "failed_retryable → completed: happened, says webhook provider (wrongly_released)!";
 }
 
 /// The ledger's line of an order over 100.
@@ -54,13 +63,26 @@ impl Order<'_> {
     }
 
     /// Each step of the audit trail.
-    fn steps(&self) -> Vec<String> {
-        let Some(record) = self.found() else { return Vec::new() };
-        let id = record["id"].as_str().unwrap();
-        let told = self.town.get(self.town.admin_address(), &format!("/api/v1/records/{id}/story"));
-        let mut lines: Vec<_> = told["story"].as_array().unwrap().iter().map(line).collect();
+    pub(crate) fn steps(&self) -> Vec<String> {
+        let mut lines: Vec<_> = self.story().iter().map(line).collect();
         lines.dedup();
         lines
+    }
+
+    /// The audit trail, as it is.
+    pub(crate) fn story(&self) -> Vec<Value> {
+        let Some(record) = self.found() else { return Vec::new() };
+        let id = record["id"].as_str().unwrap();
+        let mut told = self.town.get(self.town.admin_address(), &format!("/api/v1/records/{id}/story"));
+        serde_json::from_value(told["story"].take()).unwrap()
+    }
+
+    /// The doubt was ended once, and by one; everything else in the trail left the record where it was.
+    #[track_caller]
+    pub(crate) fn is_settled_once(&self) {
+        let story = self.story();
+        let settled = story.iter().filter(|entry| entry["from"] == "unknown" && entry["to"] != "unknown");
+        assert_eq!(settled.count(), 1, "{}: {story:#?}", self.key);
     }
 
     fn record_lines(&self) -> Vec<String> {

@@ -31,16 +31,25 @@ pub(crate) const FAR: &str = "1h";
 /// A horizon that is over soon; but not before the first question, also on a machine whose disk stands still for some seconds.
 pub(crate) const NEAR: &str = "8s";
 
+/// A lease that is over soon: for stories of a crash.
+pub(crate) const LEASE: &str = "5s";
+
 /// How the gateway finds out.
 #[derive(Clone, Copy)]
 pub(crate) struct Care<'a> {
     /// "Not found" means that it did not happen once so much time has passed.
     pub(crate) horizon: &'a str,
     pub(crate) asks: Asks,
+    /// How long it waits for an answer. Its claim on the question lasts longer by ten seconds.
+    pub(crate) timeout: &'a str,
+    /// Shorter in stories of an attempt whose gateway is killed. All others are the same on a machine that stands still for some seconds.
+    pub(crate) lease: &'a str,
     /// Whether first executions are in the audit trail too.
     pub(crate) tells_all: bool,
     /// More keys of `[defaults]`.
     pub(crate) defaults: &'a str,
+    /// More keys of `[workers]`.
+    pub(crate) workers: &'a str,
     /// More keys of its `[[webhook]]`.
     pub(crate) webhook: &'a str,
 }
@@ -57,28 +66,31 @@ pub(crate) enum Asks {
 impl<'a> Care<'a> {
     /// It asks the API.
     const fn until(horizon: &'a str) -> Self {
-        Self { horizon, asks: Asks::Api, tells_all: false, defaults: "", webhook: "" }
+        let (asks, tells_all) = (Asks::Api, false);
+        Self { horizon, asks, timeout: "5s", lease: LEASE, tells_all, defaults: "", workers: "", webhook: "" }
     }
 
-    /// It asks by the messenger, and its audit trail has everything.
+    /// It asks by the messenger, who may take as long as the story wants, and its audit trail has everything.
     pub(crate) const fn told(horizon: &'a str) -> Self {
-        Self { asks: Asks::Messenger, tells_all: true, ..Self::until(horizon) }
+        Self { asks: Asks::Messenger, timeout: "1m", lease: "1m", tells_all: true, ..Self::until(horizon) }
     }
 
     /// Stands behind `[defaults]`.
     fn text(self) -> String {
-        let Self { horizon, asks, tells_all, defaults, webhook } = self;
-        let (probe, webhooks) = (asks.text(), example_payments::WEBHOOK);
+        let Self { horizon, asks, timeout, lease, tells_all, defaults, workers, webhook } = self;
+        let (probe, webhooks) = (asks.text(timeout), example_payments::WEBHOOK);
         format!(
             r#"
 forward_key = "derived"
 horizon = "{horizon}"
+lease = "{lease}"
 {defaults}
 {probe}
 [workers]
 reconcile_every = "50ms"
 sweep_every = "100ms"
 audit_executions = {tells_all}
+{workers}
 [[webhook]]
 name = "provider"
 secrets = ["env:PROVIDER_SECRET"]
@@ -89,13 +101,12 @@ secrets = ["env:PROVIDER_SECRET"]
 }
 
 impl Asks {
-    fn text(self) -> String {
-        let (timeout, probe) = match self {
+    fn text(self, timeout: &str) -> String {
+        let probe = match self {
             Self::Nobody => return String::new(),
-            Self::Api => ("5s", example_payments::PROBE.to_owned()),
-            // As long as the story wants.
+            Self::Api => example_payments::PROBE.to_owned(),
             Self::Messenger => {
-                ("1m", example_payments::PROBE.replace("\"/payments?", "\"http://messenger/payments?"))
+                example_payments::PROBE.replace("\"/payments?", "\"http://messenger/payments?")
             }
         };
         format!(
@@ -171,9 +182,25 @@ impl Town {
 
     /// A town whose gateway finds out in this way.
     pub(crate) fn opens_with_care(memory: Memory, patience: Patience, care: Care<'_>) -> Self {
-        let town = Self::opens_configured(memory, patience, &care.text());
+        Self::opens_with_care_over(None, memory, patience, care)
+    }
+
+    /// The same, with its records there.
+    pub(crate) fn opens_with_care_over(
+        store: Option<&str>,
+        memory: Memory,
+        patience: Patience,
+        care: Care<'_>,
+    ) -> Self {
+        let town = Self::opens_over(store, memory, patience, &care.text());
         town.derives.set(true);
         town
+    }
+
+    /// A town whose gateway believes the provider's "failed", of the attempt that it names.
+    pub(crate) fn opens_believing_failures(memory: Memory) -> Self {
+        let webhook = "did_not_happen_is_final = true\nfence = \"/data/merchant_attempt\"";
+        Self::opens_with_care(memory, Patience::Short, Care { webhook, ..Care::told(FAR) })
     }
 
     /// A town in disorder, whose gateway keeps its records there, asks, and hears the provider itself.
@@ -288,12 +315,23 @@ impl Town {
             .set(Some(self.runtime.block_on(provider::start(self.provider_options.clone())).unwrap()));
     }
 
-    /// What its configuration says when it is started the next time.
-    pub(crate) fn gateway_is_to_be_configured(&self, instead_of: &str, text: &str) {
+    /// Killed, and started with another configuration.
+    pub(crate) fn gateway_returns_configured(&self, instead_of: &str, text: &str) {
+        self.gateway_is_killed();
         let config = self.folder().join("gateway.toml");
         let before = std::fs::read_to_string(&config).unwrap();
         assert_eq!(before.matches(instead_of).count(), 1, "{before}");
         std::fs::write(&config, before.replace(instead_of, text)).unwrap();
+        self.gateway_returns();
+    }
+
+    /// A second gateway over the same records. Clients, mail and operators come to it from now on; the first goes on, and is returned.
+    pub(crate) fn a_second_gateway_opens(&self) -> Gateway {
+        let folder = self.folder().join("second");
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(folder.join("store.url"), crate::gateway::store_of(self.folder())).unwrap();
+        std::fs::copy(self.folder().join("more.toml"), folder.join("more.toml")).unwrap();
+        self.gateway.replace(Gateway::start(&folder, self.api_address(), None))
     }
 
     /// `kill -9`.
@@ -343,11 +381,13 @@ impl Town {
         reply.json()
     }
 
-    /// What the gateway counts.
-    pub(crate) fn metrics(&self) -> String {
+    /// What the gateway with this address for operators has counted: the sum of all whose name and labels begin so.
+    pub(crate) fn counted(&self, by: SocketAddr, what: &str) -> usize {
         let request = Request::get("/metrics").header("host", "town").body(Bytes::new()).unwrap();
-        let reply = self.send(self.admin_address(), request).unwrap();
-        String::from_utf8_lossy(&reply.body).into_owned()
+        let reply = self.send(by, request).unwrap();
+        let text = String::from_utf8_lossy(&reply.body);
+        let lines = text.lines().filter(|line| line.starts_with(what));
+        lines.map(|line| line.rsplit(' ').next().unwrap().parse::<usize>().unwrap()).sum()
     }
 
     pub(crate) fn put(&self, to: SocketAddr, path: &str, body: &Value) {

@@ -1,8 +1,8 @@
 //! The cases about scans, pages, counts and the clock.
 
 use super::{
-    Due, FAR_AHEAD, Filter, Harness, LONG_AGO, Record, StateKind, Store, Write, applied, fill, moved_to,
-    parked, reserved, reserved_at,
+    Due, FAR_AHEAD, Filter, Harness, LONG_AGO, Moments, Record, StateKind, Store, Write, applied, fill,
+    moved_to, parked, reserved, reserved_at,
 };
 use crate::samples::{address, stored_request};
 use oncegate_core::record::CrashPolicy;
@@ -100,6 +100,32 @@ pub async fn due_finds_what_is_due<H: Harness>(harness: H) {
         let found = store.due(*what, second(*now), *limit).await.expect("scanned");
         let keys: Vec<_> = found.records.iter().map(|row| row.address.key.as_str()).collect();
         assert_eq!((&keys[..], found.unreadable), (*expected, 0), "{what:?} at {now}, at most {limit}");
+    }
+}
+
+/// What is due before that moment stands in nobody's way, also where the rows before it are more than the limit.
+pub async fn due_goes_on_from_a_moment<H: Harness>(harness: H) {
+    let store = harness.open().await;
+    fill(&store, &due_rows()).await;
+    let day = 86_400;
+    let table: &[(Due, [u64; 2], usize, &[&str])] = &[
+        (Due::Pending, [10, 1_000], 1, &["pending-10"]),
+        (Due::Pending, [11, 1_000], 1, &["pending-20"]),
+        (Due::Pending, [11, 29], 10, &["pending-20"]),
+        (Due::Pending, [31, 1_000], 10, &[]),
+        (Due::Lapsed, [6, 25], 10, &["in_progress-10", "in_progress-20"]),
+        (Due::Lapsed, [21, 1_000], 1, &["in_progress-20"]),
+        (Due::Resumable, [5, day], 10, &["resume-stored"]),
+        (Due::Resumable, [6, day], 10, &[]),
+        (Due::Doubted, [15, 1_000], 1, &["unknown-20"]),
+        (Due::Expired, [16, 26], 10, &["completed-20", "failed_retryable-20", "expired-20"]),
+        (Due::Expired, [33, 120], 3, &["failed_retryable-30", "expired-30", "pending-10"]),
+    ];
+    for (what, [from, by], limit, expected) in table {
+        let moments = Moments { from: second(*from), by: second(*by) };
+        let found = store.due_in(*what, moments, *limit).await.expect("scanned");
+        let keys: Vec<_> = found.records.iter().map(|row| row.address.key.as_str()).collect();
+        assert_eq!((&keys[..], found.unreadable), (*expected, 0), "{what:?} from {from} by {by}");
     }
 }
 

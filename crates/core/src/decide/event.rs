@@ -30,6 +30,8 @@ pub enum Event {
         holder: Holder,
         /// The answer.
         answer: Arc<Answer>,
+        /// The provider's name for the effect, if the holder learnt it: webhooks name the record by it.
+        reference: Option<Box<str>>,
     },
     /// The holder knows that nothing was executed.
     Release {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use oncegate_core::decide::{Arrival, Decision, Event, Misuse, Next, Notice};
 use oncegate_core::fingerprint::Fingerprint;
-use oncegate_core::record::{CrashPolicy, RetentionFrom, State, StateKind, Terms};
+use oncegate_core::record::{CrashPolicy, Record, RetentionFrom, State, StateKind, Terms};
 use oncegate_core::response::Answer;
 use oncegate_core::time::{Now, Timestamp};
 
@@ -177,9 +177,32 @@ fn questions_without_an_answer_park() {
 fn an_answer_not_kept_completes_all_the_same() {
     let (row, lease) = granted(None, arrival(1), at(0));
     let answer = std::sync::Arc::new(Answer::NotKept { status: 200, location: None });
-    let done =
-        row_after(Some(&row), &Event::Complete { holder: lease.holder, answer: answer.clone() }, at(1));
+    let complete = Event::Complete { holder: lease.holder, answer: answer.clone(), reference: None };
+    let done = row_after(Some(&row), &complete, at(1));
     assert_eq!(apply(Some(&done), &Event::Arrive(arrival(2)), at(2)).1.decision, Decision::Replay(answer));
+}
+
+/// The provider's name for an effect is found on the record, whoever brought it; a holder that has none takes nothing away.
+#[test]
+fn the_provider_s_name_for_an_effect_comes_with_its_answer() {
+    let (row, lease) = granted(None, arrival(1), at(0));
+    let (holder, answer) = (lease.holder, answer(201));
+    let named = |name: Option<&str>| Event::Complete {
+        holder,
+        answer: answer.clone(),
+        reference: name.map(Box::from),
+    };
+    let reference = |row: &Record| row.provider_reference.as_deref().map(str::to_owned);
+    let done = row_after(Some(&row), &named(Some("ch_1")), at(1));
+    assert_eq!(reference(&done).as_deref(), Some("ch_1"));
+    let known = Record { provider_reference: Some("ch_0".into()), ..row.clone() };
+    assert_eq!(reference(&row_after(Some(&known), &named(None), at(1))).as_deref(), Some("ch_0"));
+    assert_eq!(reference(&row_after(Some(&known), &named(Some("ch_1")), at(1))).as_deref(), Some("ch_1"));
+    // Of an older grant: kept with its evidence, while the newer one runs.
+    let (newer, _) = granted(Some(&row_after(Some(&row), &release(holder), at(1))), arrival(2), at(2));
+    let (kept, step) = apply(Some(&newer), &named(Some("ch_1")), at(3));
+    assert!(matches!(step.decision, Decision::Fenced(_)), "{step:?}");
+    assert_eq!(reference(&kept.unwrap()).as_deref(), Some("ch_1"));
 }
 
 /// The reaper leaves a row alone for its grace, and for the clock's error.

@@ -101,7 +101,7 @@ pub(crate) fn take(n: u8) -> Event {
 }
 
 pub(crate) fn complete(holder: Holder, status: u16) -> Event {
-    Event::Complete { holder, answer: answer(status) }
+    Event::Complete { holder, answer: answer(status), reference: None }
 }
 
 pub(crate) fn release(holder: Holder) -> Event {

@@ -70,7 +70,7 @@ impl<S: Jobs> Engine<S> {
             self.doubt_its_record(job, &why).await;
             return Became::Parked(why);
         };
-        let event = Event::Complete { holder, answer: Arc::from(answer) };
+        let event = Event::Complete { holder, answer: Arc::from(answer), reference: reference.clone() };
         if let Some(settled) = self.end(job, &event).await
             && matches!(settled, Settled::Fenced(_))
         {

@@ -57,11 +57,11 @@ impl<S: Jobs> Pump<S> {
         }
     }
 
-    /// For ever. Dropped, it ends what is under way.
-    pub(super) async fn run(mut self, counts: watch::Sender<u64>) {
+    /// Until it is retired: then what is under way is seen to its end, and no more is claimed. Dropped, it ends what is under way.
+    pub(super) async fn run(mut self, counts: watch::Sender<u64>, mut retired: watch::Receiver<bool>) {
         let mut promises = self.engine.0.promises.subscribe();
         let mut failures = 0;
-        loop {
+        while !*retired.borrow() {
             promises.mark_unchanged();
             let claimed = self.claim().await;
             let is_more = claimed.as_ref().is_ok_and(|(_, more)| *more);
@@ -74,20 +74,27 @@ impl<S: Jobs> Pump<S> {
             }
             let pause = self.pause(is_more, failures);
             let next = tokio::time::Instant::now() + pause;
-            self.until(next, &mut promises).await;
+            self.until(next, &mut promises, &mut retired).await;
             counter!(names::WORKER_PASS, "worker" => WORKER).increment(1);
             counts.send_modify(|count| *count += 1);
         }
+        self.see_to_the_end().await;
     }
 
     /// One claim, and what it gave seen to the end.
     pub(super) async fn once(mut self) -> Result<Pass, Arc<StoreError>> {
         let (seen, more) = self.claim().await?;
-        let mut changed = 0;
-        while let Some(first) = self.under_way.join_next().await {
-            changed += self.report_ended(first).await;
-        }
+        let changed = self.see_to_the_end().await;
         Ok(Pass { seen, changed, more })
+    }
+
+    /// What is under way; says of how many it was written what became of them.
+    async fn see_to_the_end(&mut self) -> usize {
+        let mut written = 0;
+        while let Some(first) = self.under_way.join_next().await {
+            written += self.report_ended(first).await;
+        }
+        written
     }
 
     fn pause(&self, is_more: bool, failures: u32) -> Duration {
@@ -101,8 +108,13 @@ impl<S: Jobs> Pump<S> {
     }
 
     /// Sees deliveries to their end until it is time for the next claim and there is room for one: at least half of the places, so that
-    /// claims stay few.
-    async fn until(&mut self, next: tokio::time::Instant, promises: &mut watch::Receiver<u64>) {
+    /// claims stay few. Or until there will be no next claim.
+    async fn until(
+        &mut self,
+        next: tokio::time::Instant,
+        promises: &mut watch::Receiver<u64>,
+        retired: &mut watch::Receiver<bool>,
+    ) {
         let mut is_time = false;
         while !is_time || self.under_way.len() > self.at_once / 2 {
             tokio::select! {
@@ -113,6 +125,7 @@ impl<S: Jobs> Pump<S> {
                 () = tokio::time::sleep_until(next), if !is_time => is_time = true,
                 // The sender is the engine's own, and lives as long as this.
                 _ = promises.changed(), if !is_time => is_time = true,
+                _ = retired.changed() => return,
             }
         }
     }

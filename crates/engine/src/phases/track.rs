@@ -44,7 +44,8 @@ impl<S: Store> Held<S> {
     /// How the attempt is to be settled, where its answer says `settlement`: what its phases say goes before it.
     ///
     /// An end that nobody can judge (a panic, a 500) is no doubt here: effects are in phases, and of those the journal tells. Another
-    /// attempt goes on.
+    /// attempt goes on. But a handler that says itself that it does not know is believed: it had an effect that is in no phase, or
+    /// may have had one, and the journal cannot tell of it.
     #[must_use]
     pub fn as_its_phases_say(&self, settlement: Settlement) -> Settlement {
         if !self.is_phased() {
@@ -58,6 +59,7 @@ impl<S: Store> Held<S> {
         match (stop, settlement) {
             (Some(Stop::Park(reason)), _) | (None, Settlement::Park(reason)) => Settlement::Park(reason),
             (Some(Stop::Release(reason)), _) => released(reason),
+            (None, Settlement::Unknown(reason)) => Settlement::Unknown(reason),
             (None, Settlement::Complete(answer)) => match left {
                 Some(changed) => Settlement::Park(changed_handler(&changed)),
                 None => Settlement::Complete(answer),

@@ -14,11 +14,12 @@ use oncegate_core::identity::{Fence, RecordId, Token};
 use oncegate_core::record::Record;
 use oncegate_core::response::Answer;
 use oncegate_core::time::Timestamp;
-use oncegate_store::{Apart, Kind, Store, StoreError};
+use oncegate_store::{Apart, Filter, Kind, Store, StoreError};
 
-use super::{Pass, WorkerOptions};
+use super::Pass;
 use crate::engine::Engine;
 use crate::meters::names;
+use crate::probe::Probe;
 
 /// A message about an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +27,7 @@ pub struct Message {
     /// Names the delivery: the same one again has the same name.
     pub name: Box<str>,
     /// The record it is about.
-    pub id: RecordId,
+    pub about: About,
     /// The life it is about.
     pub life: Life,
     /// Who says so, in the record's story.
@@ -35,6 +36,15 @@ pub struct Message {
     pub reference: Option<Box<str>>,
     /// What is said.
     pub says: Says,
+}
+
+/// Which record a message is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum About {
+    /// This one.
+    Record(RecordId),
+    /// The one whose attempt has learnt that the provider calls its effect so. Nobody may have, yet.
+    Reference(Box<str>),
 }
 
 /// Which life of the key a message is about.
@@ -47,7 +57,7 @@ pub enum Life {
     /// The one in which the effect was made: at this moment at the latest, by the store's clock. How far the provider's clock may be
     /// behind is for whoever knows the provider to add.
     MadeAt(Timestamp),
-    /// Whichever there is: the operator declares that keys are never used again.
+    /// Whichever there is: the operator declares that keys are never used again. Or the one that has learnt the reference.
     Any,
 }
 
@@ -71,7 +81,7 @@ pub enum Heard {
     KeptAsEvidence,
     /// The probe will ask soon.
     Woken,
-    /// There is no such record yet: kept for a while.
+    /// There is no such record yet, or none that has learnt the reference: kept for a while.
     KeptApart,
     /// It is about another life of the key.
     AnotherLife,
@@ -84,13 +94,21 @@ pub enum Heard {
 /// The life of no record.
 const NO_LIFE: Token = Token::from_bytes([0; 16]);
 const PAGE: usize = 64;
+/// So many references a pass may look for: each is a question of its own.
+const REFERENCES_MAX: usize = 256;
 /// So many pages a pass may take.
 const PAGES_MAX: usize = 64;
 
 impl<S: Store> Engine<S> {
-    /// Hears a message. When this returns, it is durable: acknowledge it then, and not before.
-    pub async fn hear(&self, message: &Message, keep_for: Duration) -> Result<Heard, Arc<StoreError>> {
-        if let Some(heard) = self.apply_message(message).await? {
+    /// Hears a message, whose answer is kept as far as `probe` would keep one. When this returns, it is durable: acknowledge it then,
+    /// and not before.
+    pub async fn hear(
+        &self,
+        message: &Message,
+        keep_for: Duration,
+        probe: &dyn Probe,
+    ) -> Result<Heard, Arc<StoreError>> {
+        if let Some(heard) = self.hear_now(message, probe).await? {
             return Ok(heard);
         }
         if !matches!(message.says, Says::Happened(_)) {
@@ -102,7 +120,7 @@ impl<S: Store> Engine<S> {
         self.0.store.keep_apart(&apart).await?;
         counter!(names::APART_KEPT).increment(1);
         // It may have appeared meanwhile, and nobody has seen the message then.
-        match self.apply_message(message).await? {
+        match self.hear_now(message, probe).await? {
             Some(heard) => {
                 self.0.store.drop_apart(&[apart]).await?;
                 Ok(heard)
@@ -113,17 +131,23 @@ impl<S: Store> Engine<S> {
 
     /// Looks whether records have appeared for what was kept apart. Where there is more than a pass may take, the next one goes on
     /// from there: a provider may tell of much that never comes by here.
-    pub(super) async fn hear_apart(&self, _options: &WorkerOptions) -> Result<Pass, Arc<StoreError>> {
+    pub(super) async fn hear_apart(&self, probe: &dyn Probe) -> Result<Pass, Arc<StoreError>> {
         let mut pass = Pass::default();
         let mut after = self.apart_from().take();
+        let mut references = 0;
         for _ in 0..PAGES_MAX {
             let page = self.0.store.apart(after.as_ref(), PAGE).await?;
+            let heard = self.hear_page(&page, probe).await?;
             pass.seen += page.len();
-            pass.changed += self.hear_page(&page).await?;
+            pass.changed += heard.done;
+            references += heard.references;
             let is_last = page.len() < PAGE;
             after = page.into_iter().next_back().map(|last| Apart { bytes: Vec::new(), ..last });
             if is_last {
                 return Ok(pass);
+            }
+            if references >= REFERENCES_MAX {
+                break;
             }
         }
         *self.apart_from() = after;
@@ -134,18 +158,22 @@ impl<S: Store> Engine<S> {
         self.0.apart_from.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says how many of them are done with.
-    async fn hear_page(&self, page: &[Apart]) -> Result<usize, Arc<StoreError>> {
+    async fn hear_page(&self, page: &[Apart], probe: &dyn Probe) -> Result<HeardPage, Arc<StoreError>> {
         let messages: Vec<_> = page.iter().map(|apart| decode(&apart.name, &apart.bytes)).collect();
-        let ids: Vec<_> = messages.iter().flatten().map(|message| message.id).collect();
+        let ids: Vec<_> = messages.iter().flatten().filter_map(Message::record).collect();
         // All at once: mostly there is none of them.
         let mut rows = self.0.store.read(&ids).await?.into_iter();
         let mut done = Vec::new();
+        let mut references = 0;
         for (apart, message) in page.iter().zip(messages) {
             let is_applied = match message {
+                Ok(message) if message.record().is_none() => {
+                    references += 1;
+                    self.is_applied(&message, probe).await?
+                }
                 Ok(message) => match rows.next() {
                     None | Some(Ok(None)) => false,
-                    Some(_) => self.is_applied(&message).await?,
+                    Some(_) => self.is_applied(&message, probe).await?,
                 },
                 Err(error) => {
                     tracing::error!(name = %apart.name, %error, "a message that was kept apart cannot be read; it is dropped at its end");
@@ -159,15 +187,15 @@ impl<S: Store> Engine<S> {
         if !done.is_empty() {
             self.0.store.drop_apart(&done).await?;
         }
-        Ok(done.len())
+        Ok(HeardPage { done: done.len(), references })
     }
 
-    async fn is_applied(&self, message: &Message) -> Result<bool, Arc<StoreError>> {
-        match self.apply_message(message).await {
+    async fn is_applied(&self, message: &Message, probe: &dyn Probe) -> Result<bool, Arc<StoreError>> {
+        match self.hear_now(message, probe).await {
             Ok(heard) => Ok(heard.is_some()),
             // What comes after it is not to wait for somebody to mend the row.
             Err(error) if error.kind() == Kind::Unreadable => {
-                tracing::error!(record = %message.id, %error, "a message cannot be applied: its record cannot be read");
+                tracing::error!(about = ?message.about, %error, "a message cannot be applied: its record cannot be read");
                 Ok(false)
             }
             Err(error) => Err(error),
@@ -178,23 +206,51 @@ impl<S: Store> Engine<S> {
         let is_over = self.now().at >= apart.until;
         if is_over {
             counter!(names::APART_EXPIRED).increment(1);
-            tracing::warn!(name = %apart.name, "a message about a key that was never seen has come to its end");
+            tracing::warn!(name = %apart.name, "a message about a key or a reference that was never seen has come to its end");
         }
         is_over
     }
 
-    /// `None`: there is no record.
-    async fn apply_message(&self, message: &Message) -> Result<Option<Heard>, Arc<StoreError>> {
-        let Some(row) = self.read(message.id).await? else { return Ok(None) };
-        let event = self.event(message, &row);
+    /// `None`: there is no record, or none that has learnt the reference.
+    async fn hear_now(&self, message: &Message, probe: &dyn Probe) -> Result<Option<Heard>, Arc<StoreError>> {
+        let (id, learnt_in) = match &message.about {
+            About::Record(id) => (*id, None),
+            About::Reference(reference) => match self.find_reference(reference).await? {
+                Some((id, life)) => (id, Some(life)),
+                None => return Ok(None),
+            },
+        };
+        let life = match (learnt_in, &message.life) {
+            // The key may have another life by the time that it is written.
+            (Some(life), Life::Any) => Life::Named(life),
+            (_, life) => life.clone(),
+        };
+        self.apply_message(id, &life, message, probe).await
+    }
+
+    async fn find_reference(&self, reference: &str) -> Result<Option<(RecordId, Token)>, Arc<StoreError>> {
+        let filter = Filter { reference: Some(reference.to_owned()), ..Filter::default() };
+        let page = self.0.store.browse(&filter, None, 1).await?;
+        Ok(page.records.first().map(|row| (row.id, row.life)))
+    }
+
+    async fn apply_message(
+        &self,
+        id: RecordId,
+        life: &Life,
+        message: &Message,
+        probe: &dyn Probe,
+    ) -> Result<Option<Heard>, Arc<StoreError>> {
+        let Some(row) = self.read(id).await? else { return Ok(None) };
+        let event = self.event(message, life, &row, probe.answer_bytes_max(&row));
         // What only wakes the probe is no verdict, and says nothing of its source by itself.
         let name = matches!(event, Event::Ask(_)).then(|| message.source.clone());
         let who = Who { name, ..self.0.who.clone() };
         let stepped = self.step_as(&event, Some(Arc::new(row)), &who).await?;
-        self.settled_by_worker(message.id);
+        self.settled_by_worker(id);
         if matches!(message.says, Says::Happened(_)) && stepped.step.next != Next::Keep {
             // It may have been replayed as something else before.
-            self.0.let_go(message.id);
+            self.0.let_go(id);
         }
         self.0.doubts.notify_one();
         let notices = &stepped.step.notices;
@@ -212,15 +268,15 @@ impl<S: Store> Engine<S> {
         }))
     }
 
-    fn event(&self, message: &Message, row: &Record) -> Event {
-        let life = match &message.life {
+    fn event(&self, message: &Message, life: &Life, row: &Record, bytes_max: u64) -> Event {
+        let life = match life {
             Life::Named(life) => *life,
             Life::Called(name) if !row.life.is_called(name) => NO_LIFE,
             Life::MadeAt(moment) if *moment < row.created_at => NO_LIFE,
             Life::Called(_) | Life::MadeAt(_) | Life::Any => row.life,
         };
         let finding = match &message.says {
-            Says::Happened(answer) => Finding::Happened(Arc::clone(answer)),
+            Says::Happened(answer) => Finding::Happened(Arc::new(Answer::clone(answer).bounded(bytes_max))),
             Says::FailedForGood(fence) => Finding::DidNotHappen {
                 grounds: Grounds::Final { fence: *fence },
                 backoff: Duration::ZERO,
@@ -239,12 +295,40 @@ impl<S: Store> Engine<S> {
     }
 }
 
-const SCHEMA: u8 = 1;
+/// What became of a page of messages.
+struct HeardPage {
+    /// So many are done with.
+    done: usize,
+    /// So many had to be looked for by their references.
+    references: usize,
+}
+
+impl Message {
+    fn record(&self) -> Option<RecordId> {
+        match self.about {
+            About::Record(id) => Some(id),
+            About::Reference(_) => None,
+        }
+    }
+}
+
+/// About a record.
+const OF_RECORD: u8 = 1;
+/// About a reference.
+const OF_REFERENCE: u8 = 2;
 
 fn encode(message: &Message) -> Vec<u8> {
     let mut out = Encoder::new();
-    out.u8(SCHEMA);
-    out.bytes(message.id.as_bytes());
+    match &message.about {
+        About::Record(id) => {
+            out.u8(OF_RECORD);
+            out.bytes(id.as_bytes());
+        }
+        About::Reference(reference) => {
+            out.u8(OF_REFERENCE);
+            out.text(reference);
+        }
+    }
     match &message.life {
         Life::Called(name) => {
             out.u8(3);
@@ -278,10 +362,14 @@ fn encode(message: &Message) -> Vec<u8> {
 
 fn decode(name: &str, bytes: &[u8]) -> Result<Message, Malformed> {
     let mut input = Decoder::new(bytes, "message");
-    if input.u8()? != SCHEMA {
-        return Err(input.malformed());
-    }
-    let id = input.bytes()?.try_into().map(RecordId::from_bytes).map_err(|_| input.malformed())?;
+    let about = match input.u8()? {
+        OF_RECORD => {
+            let id = input.bytes()?.try_into().map(RecordId::from_bytes);
+            About::Record(id.map_err(|_| input.malformed())?)
+        }
+        OF_REFERENCE => About::Reference(input.text()?.into()),
+        _ => return Err(input.malformed()),
+    };
     let life = match input.u8()? {
         0 => Life::Named(input.bytes()?.try_into().map(Token::from_bytes).map_err(|_| input.malformed())?),
         1 => Life::MadeAt(Timestamp::from_micros(input.i64()?)),
@@ -300,5 +388,5 @@ fn decode(name: &str, bytes: &[u8]) -> Result<Message, Malformed> {
         _ => return Err(input.malformed()),
     };
     input.finish()?;
-    Ok(Message { name: name.into(), id, life, source, reference, says })
+    Ok(Message { name: name.into(), about, life, source, reference, says })
 }

@@ -1,9 +1,11 @@
 //! Operations that their client has left: resumable ones whose lease has lapsed, and accepted ones that wait to be run.
 //!
 //! **Invariants:** what is run is taken before, by a write with an end, so that nodes do not run it twice; a take in doubt is cleaned up.
-//! Whatever a run does, it holds up nobody: each is a task of its own, and there are never more than so many. No more requests are read
-//! than can be begun, however many wait; and who has few of them does not wait behind who has many ([`oncegate_store::turns`]).
+//! Whatever a run does, it holds up nobody: each is a task of its own, and there are never more than so many. Nor does what no handler
+//! here can go on with: it stays due, for another service, and a pass goes on behind it. No more requests are read than can be begun,
+//! however many wait; and who has few of them does not wait behind who has many ([`oncegate_store::turns`]).
 
+use std::collections::HashSet;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,10 +14,11 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use oncegate_core::decide::{Decision, Event, Reserve, Take};
-use oncegate_core::identity::Token;
+use oncegate_core::identity::{RecordId, Token};
 use oncegate_core::record::{Record, State, StoredRequest};
 use oncegate_core::scope::Operation;
-use oncegate_store::{Cursor, Due, Effect, Store, StoreError, Turn};
+use oncegate_core::time::Timestamp;
+use oncegate_store::{Cursor, Due, Effect, Moments, Scan, Store, StoreError, Turn};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{Pass, SCANS_MAX, WorkerOptions};
@@ -85,20 +88,54 @@ impl<S: Store> Drop for Taking<'_, S> {
     }
 }
 
+/// So many scans a pass may take for what lapsed, each of twice as many rows as the one before.
+const SCANS: u32 = 4;
+
+/// How far it has looked: all before this moment, and these of this moment.
+#[derive(Debug)]
+struct Looked {
+    until: Timestamp,
+    met: HashSet<RecordId>,
+}
+
+impl Default for Looked {
+    fn default() -> Self {
+        Self { until: Timestamp::FIRST, met: HashSet::new() }
+    }
+}
+
+impl Looked {
+    /// What of a scan from here on was not met before.
+    fn fresh(&self, scan: Scan) -> Vec<Record> {
+        scan.records.into_iter().filter(|row| !self.met.contains(&row.id)).collect()
+    }
+
+    fn at(&mut self, row: &Record) {
+        let moment = Due::Resumable.moment(row).unwrap_or(self.until);
+        if moment > self.until {
+            *self = Self { until: moment, met: HashSet::new() };
+        }
+        self.met.insert(row.id);
+    }
+}
+
 /// So long places that become free are gathered.
 const GATHERED: Duration = Duration::from_millis(5);
 
-/// The completer of one engine: who runs, and how many more may.
+/// The completer of one engine: who runs, how many more may, and how far it has looked.
 pub(super) struct Completer<S: Store> {
     finisher: Arc<dyn Finisher<S>>,
     places: Arc<Semaphore>,
     /// Where the next turn of the lines that wait goes on.
     turn: Mutex<Option<Cursor>>,
+    /// Of what lapsed; kept between passes, so that each of them can be bounded.
+    looked: Mutex<Looked>,
 }
 
 impl<S: Store> Completer<S> {
     pub(super) fn new(finisher: Arc<dyn Finisher<S>>, at_once: usize) -> Self {
-        Self { finisher, places: Arc::new(Semaphore::new(at_once.max(1))), turn: Mutex::default() }
+        let places = Arc::new(Semaphore::new(at_once.max(1)));
+        Self { finisher, places, turn: Mutex::default(), looked: Mutex::default() }
     }
 
     /// Returns when something can be begun. Who had to wait for it waits a little longer, so that others that end meanwhile are replaced by
@@ -114,6 +151,10 @@ impl<S: Store> Completer<S> {
         std::iter::from_fn(|| Arc::clone(&self.places).try_acquire_owned().ok()).collect()
     }
 
+    fn looked(&self) -> MutexGuard<'_, Looked> {
+        self.looked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn turn(&self) -> MutexGuard<'_, Option<Cursor>> {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -121,7 +162,7 @@ impl<S: Store> Completer<S> {
 
 impl<S: Store> Engine<S> {
     /// One pass of the completer, now: begins what is due, and does not wait for it to end. For services with schedulers of their own,
-    /// and for tests; [`Engine::drain`] waits.
+    /// and for tests; [`Engine::drain`] waits. Of each kind it looks at fifteen batches at most.
     pub async fn complete(
         &self,
         options: &WorkerOptions,
@@ -152,17 +193,46 @@ impl<S: Store> Engine<S> {
         completer: &Completer<S>,
         options: &WorkerOptions,
     ) -> Result<Pass, Arc<StoreError>> {
-        let mut all = Pass::default();
-        let now = self.now();
-        let scan = self.0.store.due(Due::Resumable, now.at.minus(now.error), options.batch).await?;
-        let is_full = scan.records.len() >= options.batch;
-        for row in scan.records {
-            all.seen += 1;
-            let Ok(place) = Arc::clone(&completer.places).try_acquire_owned() else { break };
-            all.changed += usize::from(self.take_up(completer, row, place).await? == Taken::Begun);
+        let mut looked = std::mem::take(&mut *completer.looked());
+        let passed = self.resume_from(completer, &mut looked, options.batch).await;
+        // Also after an error: the next pass goes on behind what this one has looked at.
+        *completer.looked() = looked;
+        passed
+    }
+
+    /// From where the last pass came to, until there is no place left, or no more rows. Then the next one begins with the longest due again.
+    async fn resume_from(
+        &self,
+        completer: &Completer<S>,
+        looked: &mut Looked,
+        batch: usize,
+    ) -> Result<Pass, Arc<StoreError>> {
+        let mut pass = Pass::default();
+        for scan in 0..SCANS {
+            if completer.places.available_permits() == 0 {
+                return Ok(pass);
+            }
+            // A lease has lapsed when it has by every clock.
+            let now = self.now();
+            let moments = Moments { from: looked.until, by: now.at.minus(now.error) };
+            // Those that are met again must not fill the scan.
+            let limit = (batch << scan) + looked.met.len();
+            let fresh = looked.fresh(self.0.store.due_in(Due::Resumable, moments, limit).await?);
+            if fresh.is_empty() {
+                *looked = Looked::default();
+                pass.more = false;
+                return Ok(pass);
+            }
+            for row in fresh {
+                let Ok(place) = Arc::clone(&completer.places).try_acquire_owned() else { return Ok(pass) };
+                looked.at(&row);
+                pass.seen += 1;
+                pass.changed += usize::from(self.take_up(completer, row, place).await? == Taken::Begun);
+            }
+            // Where nothing could be taken up, what is left can wait for the next turn.
+            pass.more = pass.changed > 0;
         }
-        all.more = is_full && all.changed > 0 && completer.places.available_permits() > 0;
-        Ok(all)
+        Ok(pass)
     }
 
     /// Runs what waits, line by line.

@@ -7,8 +7,8 @@ use oncegate_engine::{Arrived, Engine, Options, Route, Unavailable};
 use oncegate_store::faulty::Fault;
 
 use crate::world::{
-    HOUR, Shaky, complete, completed, done, granted, held, id, ietf, impatient, must_wait, release, replayed,
-    request, row, shaky, soon, start, state,
+    HOUR, SOON, Shaky, complete, completed, done, granted, held, id, ietf, impatient, must_wait, release,
+    replayed, request, row, shaky, soon, start, state,
 };
 
 async fn unavailable(engine: &Engine<Shaky>, route: &Route, key: &str) {
@@ -29,12 +29,17 @@ async fn an_error_before_the_write_grants_nothing_and_leaves_nothing() {
     assert_eq!(held(&engine, &route, "k").await.lease().attempt, 1);
 }
 
+/// As long as a busy machine may take.
+fn patient() -> Options {
+    Options { doubt_patience: SOON, ..Options::default() }
+}
+
 /// The reserve has landed and its acknowledgement is lost. The same write again finds its own token: granted, not busy.
 #[tokio::test]
 async fn a_lost_acknowledgement_is_found_by_writing_again() {
     for fault in [Fault::AcknowledgementLost, Fault::ConnectionLost, Fault::Panics] {
         let store = shaky();
-        let engine = start(store.clone(), Options::default()).await;
+        let engine = start(store.clone(), patient()).await;
         let route = ietf();
         store.queue(fault);
         let first = held(&engine, &route, "k").await;

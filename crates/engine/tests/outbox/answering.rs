@@ -7,6 +7,7 @@ use oncegate_core::identity::Token;
 use oncegate_core::record::{Holder, Reason, State};
 use oncegate_engine::{Engine, OutboxOptions, Sent};
 use oncegate_store::jobs::{Became, Claim, Job, JobId, Jobs, Receipt, Report, Stage};
+use oncegate_store::{Filter, Store as _};
 use oncegate_store_sql::SqliteStore;
 
 use crate::provider::{Does, Provider, later, receipt};
@@ -57,7 +58,12 @@ async fn the_provider_s_answer_becomes_the_record_s_and_everybody_is_told_it() {
     assert_eq!(work(&engine, &provider).await, 1);
     let key = promised.downstream_key();
     assert_eq!(*replayed(&engine, &lasting(), "a").await, receipt(&key));
-    let reference = Some(format!("ch_{key}").into());
+    let reference: Option<Box<str>> = Some(format!("ch_{key}").into());
+    // The provider's name for it is on the record too: that is how a webhook names it, and what an operator is shown.
+    assert_eq!(row(&engine, promised.record).await.provider_reference, reference);
+    let named = Filter { reference: reference.as_deref().map(str::to_owned), ..Filter::default() };
+    let found = engine.store().browse(&named, None, 10).await.unwrap().records;
+    assert_eq!(found.iter().map(|record| record.id).collect::<Vec<_>>(), [promised.record]);
     assert_eq!(job(&engine, promised.id).await.stage, Stage::Done(Receipt { reference, answer: None }));
     assert_eq!(key, promised.record.derived_key(promised.life), "what a probe would ask by");
 }

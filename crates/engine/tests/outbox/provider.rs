@@ -107,11 +107,7 @@ impl Effect for Provider {
     }
 }
 
-/// Quick enough for a test.
+/// Quick enough for a test. Claims are not: on a busy machine one that ends while its holder lives is another delivery.
 pub(crate) fn quick() -> OutboxOptions {
-    OutboxOptions {
-        every: Duration::from_millis(20),
-        claim_slack: Duration::from_millis(200),
-        ..OutboxOptions::default()
-    }
+    OutboxOptions { every: Duration::from_millis(20), ..OutboxOptions::default() }
 }

@@ -10,5 +10,9 @@ mod handing_back;
 mod renewing;
 mod ride;
 #[expect(dead_code, reason = "shared with the other tests, which use all of it")]
+#[path = "../outbox/stores.rs"]
+mod stores;
+mod strangers;
+#[expect(dead_code, reason = "shared with the other tests, which use all of it")]
 #[path = "../engine/world.rs"]
 mod world;

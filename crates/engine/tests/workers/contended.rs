@@ -6,7 +6,7 @@ use std::time::Duration;
 use oncegate_core::audit::Act;
 use oncegate_core::decide::Notice;
 use oncegate_core::record::StateKind;
-use oncegate_engine::{Engine, Found, Heard, Pass, Route, Says, Settled, Worker};
+use oncegate_engine::{Engine, Found, Heard, NoProbe, Pass, Route, Says, Settled, Worker};
 use oncegate_store::faulty::Fault;
 
 use crate::crew::{Reply, Script, acts, doubted, found, node, nodes, pass, reconcile, story, with_status};
@@ -119,7 +119,7 @@ async fn a_webhook_that_says_it_happened_wins_over_a_slow_not_found() {
     let id = doubted(&engine, &route, "k").await;
     hand.turn(2 * HORIZON);
     let message = message(id, Says::Happened(with_status(201)));
-    let (_, heard) = asked_while(&engine, Found::DidNotHappen, engine.hear(&message, HOUR)).await;
+    let (_, heard) = asked_while(&engine, Found::DidNotHappen, engine.hear(&message, HOUR, &NoProbe)).await;
     assert_eq!(heard.unwrap(), Heard::Settled);
     assert_eq!(replayed(&engine, &route, "k").await.status(), 201);
     assert_eq!(acts(&engine, id).await, [Act::Doubted, Act::Happened, Act::DidNotHappen]);
@@ -142,7 +142,7 @@ async fn of_a_webhook_and_a_probe_that_contradict_each_other_one_wins_and_both_a
         soon(probe.until_asked(1)).await;
         let hearing = {
             let b = b.clone();
-            async move { b.hear(&message(id, Says::Happened(with_status(201))), HOUR).await.unwrap() }
+            async move { b.hear(&message(id, Says::Happened(with_status(201))), HOUR, &NoProbe).await.unwrap() }
         };
         // The first one to be queued hangs before its write; the second is decided over the same row, and writes at once.
         store.queue(Fault::Delayed);
@@ -185,9 +185,9 @@ async fn a_webhook_that_says_it_failed_for_good_does_not_win_over_what_a_probe_f
         let message = message(id, Says::FailedForGood(fence));
         if is_probe_first {
             reconcile(&engine, &Script::finding([found(201)])).await;
-            assert_eq!(engine.hear(&message, HOUR).await.unwrap(), Heard::Nothing);
+            assert_eq!(engine.hear(&message, HOUR, &NoProbe).await.unwrap(), Heard::Nothing);
         } else {
-            let (_, heard) = asked_while(&engine, found(201), engine.hear(&message, HOUR)).await;
+            let (_, heard) = asked_while(&engine, found(201), engine.hear(&message, HOUR, &NoProbe)).await;
             assert_eq!(heard.unwrap(), Heard::Settled);
         }
         assert_eq!(replayed(&engine, &route, "k").await.status(), 201);

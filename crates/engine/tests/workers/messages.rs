@@ -8,9 +8,13 @@ use futures_util::FutureExt;
 use oncegate_core::audit::Act;
 use oncegate_core::decide::Notice;
 use oncegate_core::identity::{Fence, RecordId, Token};
-use oncegate_core::record::StateKind;
+use oncegate_core::record::{Record, StateKind};
+use oncegate_core::response::Answer;
 use oncegate_core::time::Now;
-use oncegate_engine::{Arrived, Engine, Heard, Life, Message, NodeClock, Options, Says, Worker};
+use oncegate_engine::{
+    About, Arrived, Asking, Engine, Heard, Life, Message, NoProbe, NodeClock, Options, Probe, Says, Worker,
+    WorkerOptions,
+};
 use oncegate_store::memory::MemoryStore;
 use oncegate_store::{Apart, Store, Write};
 
@@ -28,7 +32,7 @@ const SECOND: Duration = Duration::from_secs(1);
 pub(crate) fn message(id: RecordId, says: Says) -> Message {
     Message {
         name: "evt_1".into(),
-        id,
+        about: About::Record(id),
         life: Life::Any,
         source: "stripe".into(),
         reference: Some("ch_1".into()),
@@ -40,12 +44,18 @@ fn happened(id: RecordId, status: u16) -> Message {
     message(id, Says::Happened(with_status(status)))
 }
 
+/// It happened, says the provider of what it calls by this name.
+fn by_reference(reference: &str) -> Message {
+    let about = About::Reference(reference.into());
+    Message { about, ..happened(id(&ietf(), "not looked at"), 201) }
+}
+
 fn failed(id: RecordId) -> Message {
     message(id, Says::Failed)
 }
 
 async fn hear(engine: &Engine<Shaky>, message: &Message) -> Heard {
-    engine.hear(message, HOUR).await.unwrap()
+    engine.hear(message, HOUR, &NoProbe).await.unwrap()
 }
 
 async fn kept_apart(engine: &Engine<Shaky>) -> usize {
@@ -101,6 +111,60 @@ async fn a_message_at_its_end_is_applied_if_its_record_is_there() {
     hand.turn(2 * HOUR);
     assert_eq!(pass(&engine, Worker::Apart).await.changed, 1);
     assert_eq!(state(&engine, id(&route, "k")).await, StateKind::Completed);
+}
+
+/// It names the provider's charge, which no record has heard of yet. It is kept, once, until one has: here by an event that named the
+/// key. Money that moved then weighs more than the refusal.
+#[tokio::test]
+async fn a_message_by_a_reference_that_nobody_has_learnt_is_kept_until_somebody_has() {
+    let (engine, _, hand) = node().await;
+    let (route, paid) = (ietf(), by_reference("ch_1"));
+    for _ in 0..2 {
+        assert_eq!(hear(&engine, &paid).await, Heard::KeptApart);
+        hand.turn(SECOND);
+    }
+    assert_eq!(kept_apart(&engine).await, 1);
+    let mut holder = held(&engine, &route, "k").await;
+    holder.begin().unwrap();
+    assert_eq!(pass(&engine, Worker::Apart).await.changed, 0, "still nobody");
+    let declined = happened(id(&route, "k"), 402);
+    assert_eq!(hear(&engine, &declined).await, Heard::KeptAsEvidence);
+    assert_eq!(pass(&engine, Worker::Apart).await.changed, 1);
+    assert_eq!(kept_apart(&engine).await, 0);
+    done_or_fenced(holder.settle(doubt()).await);
+    assert_eq!(replayed(&engine, &route, "k").await.status(), 201);
+    assert_eq!(hear(&engine, &paid).await, Heard::Confirmed, "and from now on it is known");
+}
+
+#[tokio::test]
+async fn a_message_by_a_reference_that_nobody_ever_learns_is_dropped_at_its_end() {
+    let (engine, _, hand) = node().await;
+    assert_eq!(hear(&engine, &by_reference("ch_1")).await, Heard::KeptApart);
+    doubted(&engine, &ietf(), "k").await;
+    hand.turn(HOUR);
+    assert_eq!(pass(&engine, Worker::Apart).await.changed, 1);
+    assert_eq!(kept_apart(&engine).await, 0);
+    assert_eq!(state(&engine, id(&ietf(), "k")).await, StateKind::Unknown, "it was about another");
+}
+
+/// A provider tells of everything that it does, also for others. Each reference is a question to the store: so many in a pass, and the
+/// next one goes on from there.
+#[tokio::test]
+async fn references_that_nobody_learns_are_looked_for_a_few_at_a_time() {
+    const MANY: usize = 600;
+    let (engine, _, hand) = node().await;
+    for n in 0..MANY {
+        let name = format!("evt_{n}").into();
+        hear(&engine, &Message { name, ..by_reference(&format!("ch_{n}")) }).await;
+        hand.turn(Duration::from_micros(1));
+    }
+    let mut seen = Vec::new();
+    for _ in 0..4 {
+        let passed = pass(&engine, Worker::Apart).await;
+        assert!(!passed.more, "nothing came of it, so it can wait");
+        seen.push(passed.seen);
+    }
+    assert_eq!(seen, [256, 256, 88, 256]);
 }
 
 /// A negative about nobody says nothing about whoever comes.
@@ -239,6 +303,43 @@ async fn a_record_that_appears_between_the_look_and_the_keeping_hears_it() {
     assert_eq!(replayed(&engine, &route, "k").await.status(), 201);
 }
 
+/// Keeps three bytes of an answer, and has nobody to ask.
+struct Narrow;
+
+impl Probe for Narrow {
+    fn ask<'a>(&'a self, record: &'a Record) -> Asking<'a> {
+        NoProbe.ask(record)
+    }
+
+    fn answer_bytes_max(&self, _record: &Record) -> u64 {
+        3
+    }
+}
+
+/// What happened is known; the bytes are not kept, whether the message is applied at once or when its record appears.
+#[tokio::test]
+async fn an_answer_over_the_limit_is_applied_without_its_bytes() {
+    let (engine, _, _) = node().await;
+    let route = ietf();
+    for (key, body, is_kept) in [("small", "yes", true), ("large", "paid", false)] {
+        for is_early in [false, true] {
+            let key = format!("{key}-{is_early}");
+            let message = message(id(&route, &key), Says::Happened(Arc::new(answer(body))));
+            if is_early {
+                assert_eq!(engine.hear(&message, HOUR, &Narrow).await.unwrap(), Heard::KeptApart);
+                doubted(&engine, &route, &key).await;
+                engine.work(Worker::Apart, &WorkerOptions::default(), &Narrow).await.unwrap();
+            } else {
+                doubted(&engine, &route, &key).await;
+                assert_eq!(engine.hear(&message, HOUR, &Narrow).await.unwrap(), Heard::Settled);
+            }
+            let told = replayed(&engine, &route, &key).await;
+            assert_eq!(matches!(*told, Answer::Kept(_)), is_kept, "{key}: {told:?}");
+            assert_eq!(told.status(), 201, "{key}");
+        }
+    }
+}
+
 /// The store fails on the way: the provider is told so, and delivers again.
 #[tokio::test]
 async fn a_message_that_cannot_be_kept_is_not_acknowledged() {
@@ -246,7 +347,7 @@ async fn a_message_that_cannot_be_kept_is_not_acknowledged() {
     let message = happened(id(&ietf(), "k"), 201);
     for failing in 1..=2 {
         store.fail_reads(failing);
-        assert!(engine.hear(&message, HOUR).await.is_err());
+        assert!(engine.hear(&message, HOUR, &NoProbe).await.is_err());
         store.fail_reads(0);
     }
     assert_eq!(hear(&engine, &message).await, Heard::KeptApart);
@@ -342,10 +443,10 @@ async fn a_message_after_a_completion_changes_nothing_and_only_a_contradiction_i
         let (engine, _, _) = node().await;
         let route = ietf();
         completed(&engine, &route, "k", "paid").await;
-        let message = message(id(&route, "k"), says);
+        let (id, message) = (id(&route, "k"), message(id(&route, "k"), says));
         assert_eq!(hear(&engine, &message).await, heard);
         assert_eq!(*replayed(&engine, &route, "k").await, answer("paid"));
-        let told: Vec<_> = story(&engine, message.id).await.into_iter().flat_map(|one| one.notices).collect();
+        let told: Vec<_> = story(&engine, id).await.into_iter().flat_map(|one| one.notices).collect();
         assert_eq!(told, Vec::from_iter(notice), "{message:?}");
     }
 }

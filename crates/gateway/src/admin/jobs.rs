@@ -43,7 +43,7 @@ pub(super) async fn parked(
     if !store.keeps_outbox() {
         return Ok(Json(json!({ "jobs": [], "next": null })).into_response());
     }
-    let jobs = within(store.parked(after, limit)).await?;
+    let jobs = within(store.parked(after, limit + 1)).await?;
     Ok(Json(job::page(&jobs, limit)).into_response())
 }
 

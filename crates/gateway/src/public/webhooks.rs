@@ -10,26 +10,31 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use oncegate::AnyStore;
-use oncegate_core::identity::{RecordId, Token};
+use oncegate_core::identity::RecordId;
 use oncegate_core::problem::{Code, Problem};
-use oncegate_engine::{Engine, Heard, Life, Message, Says};
-use oncegate_store::{Filter, Store as _, StoreError};
+use oncegate_engine::{About, Engine, Heard, Life, Message, Says};
+use oncegate_store::StoreError;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use std::sync::Arc;
 
 use super::{Answer, ClientBody, own, refusal};
+use crate::ask::Asker;
 use crate::reconcile::{Claim, Reading, RecordName, Said, Scheme, Told, Webhook, read};
 
 /// Where providers tell.
 pub(super) const WEBHOOKS: &str = "/.oncegate/webhooks/";
 
-pub(super) async fn answer(
-    engine: &Engine<AnyStore>,
-    webhooks: &[Webhook],
-    keep_for: Duration,
-    request: Request<ClientBody>,
-) -> Answer {
+/// Where events go.
+pub(super) struct Ear<'a> {
+    pub(super) engine: &'a Engine<AnyStore>,
+    /// Knows how large an answer each route keeps.
+    pub(super) asker: &'a Asker,
+    /// How long an event about a key that was never seen is kept.
+    pub(super) keep_for: Duration,
+}
+
+pub(super) async fn answer(ear: Ear<'_>, webhooks: &[Webhook], request: Request<ClientBody>) -> Answer {
     let (head, mut body) = request.into_parts();
     let name = head.uri.path().strip_prefix(WEBHOOKS).unwrap_or_default();
     let Some(webhook) = webhooks.iter().find(|webhook| webhook.name == name) else {
@@ -50,7 +55,7 @@ pub(super) async fn answer(
         }
         Err(_) => return told(webhook, "cut_off", StatusCode::BAD_REQUEST, "the event did not come whole"),
     };
-    let now = engine.now().at;
+    let now = ear.engine.now().at;
     if let Err(unverified) = webhook.verify(&head.headers, &body, now) {
         return told(webhook, unverified.code(), StatusCode::UNAUTHORIZED, &unverified.to_string());
     }
@@ -60,7 +65,7 @@ pub(super) async fn answer(
             tracing::warn!(webhook = webhook.name, %why, "a signed event is not covered by its mapping");
             told(webhook, "not_understood", StatusCode::UNPROCESSABLE_ENTITY, &why.to_string())
         }
-        Reading::Said(said) => match hear(engine, webhook, &head.headers, &body, said, keep_for).await {
+        Reading::Said(said) => match hear(&ear, webhook, &head.headers, &body, said).await {
             Ok(came) => told(webhook, word(came), status(came), words(came)),
             Err(error) => {
                 tracing::warn!(webhook = webhook.name, %error, "an event could not be recorded; its sender will send it again");
@@ -73,14 +78,12 @@ pub(super) async fn answer(
 }
 
 async fn hear(
-    engine: &Engine<AnyStore>,
+    ear: &Ear<'_>,
     webhook: &Webhook,
     headers: &HeaderMap,
     body: &Bytes,
     said: Said,
-    keep_for: Duration,
-) -> Result<Option<Heard>, Arc<StoreError>> {
-    let Some((id, found)) = find(engine, said.record).await? else { return Ok(None) };
+) -> Result<Heard, Arc<StoreError>> {
     let says = match said.finding {
         Told::Happened { answer } => Says::Happened(Arc::new(answer)),
         Told::Negative { final_for: Some(fence) } => Says::FailedForGood(fence),
@@ -88,33 +91,17 @@ async fn hear(
     };
     let message = Message {
         name: delivery(webhook, headers, body).into(),
-        id,
-        // Found by what this life has learnt: the key may have another by the time that it is written.
-        life: match (found, said.life) {
-            (Some(life), Claim::Certain) => Life::Named(life),
-            (_, claim) => life(claim),
+        about: match said.record {
+            RecordName::Id(id) => About::Record(id),
+            RecordName::Address(address) => About::Record(RecordId::of(&address)),
+            RecordName::Reference(reference) => About::Reference(reference),
         },
+        life: life(said.life),
         source: format!("webhook {}", webhook.name).into(),
         reference: said.reference,
         says,
     };
-    engine.hear(&message, keep_for).await.map(Some)
-}
-
-/// The record, whether it is there or not, and its life if it was looked at; `None`: no record has learnt this reference.
-async fn find(
-    engine: &Engine<AnyStore>,
-    name: RecordName,
-) -> Result<Option<(RecordId, Option<Token>)>, Arc<StoreError>> {
-    match name {
-        RecordName::Id(id) => Ok(Some((id, None))),
-        RecordName::Address(address) => Ok(Some((RecordId::of(&address), None))),
-        RecordName::Reference(reference) => {
-            let filter = Filter { reference: Some(reference.into()), ..Filter::default() };
-            let page = engine.store().browse(&filter, None, 1).await?;
-            Ok(page.records.first().map(|row| (row.id, Some(row.life))))
-        }
-    }
+    ear.engine.hear(&message, ear.keep_for, ear.asker).await
 }
 
 fn life(claim: Claim) -> Life {
@@ -146,37 +133,35 @@ fn count(webhook: &Webhook, result: &'static str) {
         .increment(1);
 }
 
-const fn word(heard: Option<Heard>) -> &'static str {
+const fn word(heard: Heard) -> &'static str {
     match heard {
-        None => "no_such_reference",
-        Some(Heard::Settled) => "settled",
-        Some(Heard::KeptAsEvidence) => "kept_as_evidence",
-        Some(Heard::Woken) => "woken",
-        Some(Heard::KeptApart) => "kept_apart",
-        Some(Heard::AnotherLife) => "another_life",
-        Some(Heard::Confirmed) => "confirmed",
-        Some(Heard::Nothing) => "nothing_to_do",
+        Heard::Settled => "settled",
+        Heard::KeptAsEvidence => "kept_as_evidence",
+        Heard::Woken => "woken",
+        Heard::KeptApart => "kept_apart",
+        Heard::AnotherLife => "another_life",
+        Heard::Confirmed => "confirmed",
+        Heard::Nothing => "nothing_to_do",
     }
 }
 
-const fn status(heard: Option<Heard>) -> StatusCode {
+const fn status(heard: Heard) -> StatusCode {
     match heard {
-        // Nobody can tell whose it is: it may be sent again when the record has learnt its reference.
-        None => StatusCode::NOT_FOUND,
-        Some(Heard::KeptApart | Heard::KeptAsEvidence | Heard::Woken) => StatusCode::ACCEPTED,
-        Some(Heard::Settled | Heard::AnotherLife | Heard::Confirmed | Heard::Nothing) => StatusCode::OK,
+        Heard::KeptApart | Heard::KeptAsEvidence | Heard::Woken => StatusCode::ACCEPTED,
+        Heard::Settled | Heard::AnotherLife | Heard::Confirmed | Heard::Nothing => StatusCode::OK,
     }
 }
 
-const fn words(heard: Option<Heard>) -> &'static str {
+const fn words(heard: Heard) -> &'static str {
     match heard {
-        None => "no record has learnt this reference yet",
-        Some(Heard::Settled) => "the record is settled by it",
-        Some(Heard::KeptAsEvidence) => "the attempt is still running; applied if it ends in doubt",
-        Some(Heard::Woken) => "it proves nothing by itself; the probe will ask",
-        Some(Heard::KeptApart) => "there is no such record yet; kept for a while",
-        Some(Heard::AnotherLife) => "it is about an earlier or later use of the key",
-        Some(Heard::Confirmed) => "the record says so already",
-        Some(Heard::Nothing) => "it changes nothing; what contradicts the record is in its story",
+        Heard::Settled => "the record is settled by it",
+        Heard::KeptAsEvidence => "the attempt is still running; applied if it ends in doubt",
+        Heard::Woken => "it proves nothing by itself; the probe will ask",
+        Heard::KeptApart => {
+            "there is no such record yet, or none that has learnt this reference; kept for a while"
+        }
+        Heard::AnotherLife => "it is about an earlier or later use of the key",
+        Heard::Confirmed => "the record says so already",
+        Heard::Nothing => "it changes nothing; what contradicts the record is in its story",
     }
 }

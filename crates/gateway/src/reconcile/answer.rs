@@ -81,15 +81,3 @@ impl Case {
         Ok(Answer::Kept(Response { status: self.status, headers, body }))
     }
 }
-
-/// The same, without its bytes if they are over the limit.
-#[must_use]
-pub fn bounded(answer: Answer, bytes_max: u64) -> Answer {
-    match answer {
-        Answer::Kept(response) if u64::try_from(response.body.len()).is_ok_and(|bytes| bytes > bytes_max) => {
-            let location = response.headers.into_iter().find(|(name, _)| name == header::LOCATION.as_str());
-            Answer::NotKept { status: response.status, location: location.map(|(_, value)| value) }
-        }
-        answer => answer,
-    }
-}

@@ -11,7 +11,7 @@ use oncegate_core::policy::ForwardKey;
 use oncegate_core::response::Answer;
 
 use super::about::About;
-use super::answer::{Build, bounded};
+use super::answer::Build;
 use super::condition::{Condition, Found, any};
 use super::document::Document;
 use super::life::Proof;
@@ -196,7 +196,7 @@ fn judged(probe: &Probe, answer: &ProbeAnswer<'_>, about: &About) -> Result<Judg
         if !probe.proof.claim(&found)?.is_of(about) {
             return Err(Why::EarlierLife);
         }
-        let answer = bounded(probe.answer.answer(&found)?, about.answer_bytes_max);
+        let answer = probe.answer.answer(&found)?.bounded(about.answer_bytes_max);
         return Ok(Judgement::Happened { answer, reference: reference(probe.reference.as_ref(), &found)? });
     }
     if any(&probe.did_not_happen, &found)? {

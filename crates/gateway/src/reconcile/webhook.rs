@@ -118,7 +118,7 @@ pub struct Said {
 pub enum Told {
     /// It happened.
     Happened {
-        /// What clients are told. Over the route's limit, `bounded` takes its bytes away.
+        /// What clients are told. Over the limit of the record's route its bytes are left out when it is applied.
         answer: Answer,
     },
     /// It did not.

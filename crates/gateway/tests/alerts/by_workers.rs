@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use oncegate_core::record::Record;
 use oncegate_engine::{
-    Asking, Found, Life, Message, NoProbe, Options, Patience, Probe, Says, Worker, WorkerOptions,
+    About, Asking, Found, Life, Message, NoProbe, Options, Patience, Probe, Says, Worker, WorkerOptions,
 };
 
 use crate::watched::Counting;
@@ -130,13 +130,13 @@ async fn a_message_is_never_claimed() {
     let engine = start(shaky_on(&hand), Options::default()).await;
     let message = Message {
         name: "evt_1".into(),
-        id: id(&ietf(), "never-seen"),
+        about: About::Record(id(&ietf(), "never-seen")),
         life: Life::Any,
         source: "webhook".into(),
         reference: None,
         says: Says::Happened(Arc::new(answer("charged"))),
     };
-    let _ = engine.hear(&message, HOUR).await.unwrap();
+    let _ = engine.hear(&message, HOUR, &Clueless).await.unwrap();
     hand.turn(2 * HOUR);
     let _ = engine.work(Worker::Apart, &quick(), &Clueless).await.unwrap();
     counting.watched().await.until_firing("OncegateUnclaimedMessages", async || ()).await;

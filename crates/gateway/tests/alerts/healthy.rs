@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use oncegate_core::record::Record;
 use oncegate_engine::{Asking, Engine, Found, Options, Probe, Route};
+use oncegate_store::memory::MemoryStore;
 
 use crate::by_gateway::{gateway, tell_without_signature};
+use crate::by_outbox::{self, DONE, Says};
 use crate::by_workers::quick;
 use crate::hurried::hurried;
 use crate::pages;
@@ -46,7 +48,7 @@ async fn some_trouble(engine: &Engine<Shaky>) {
 }
 
 /// New keys, one of which is sent again; and rows whose retention ends soon.
-async fn some_traffic(engine: &Engine<Shaky>, route: &Route, round: usize) {
+async fn some_traffic(engine: &Engine<Shaky>, route: &Route, round: u32) {
     let brief = crate::world::route(|policy| policy.retention = Duration::from_millis(100));
     completed(engine, &brief, &format!("brief-{round}"), "paid").await;
     for n in 0..5 {
@@ -72,12 +74,20 @@ async fn nothing_fires_and_everything_asked_for_is_scraped() {
     let gateway = gateway(&counting, &upstream).await;
     let mut watched = Watched::scraping(gateway.admin_address());
     watched.until_scraped().await;
+    // And promises that are kept.
+    let promising = start(MemoryStore::new(), Options::default()).await;
+    let _outbox = by_outbox::outbox(&promising, Says(DONE));
     some_trouble(&engine).await;
     tell_without_signature(&gateway).await;
     let mut rounds = 0..;
     watched
-        .stays_silent(LONG_ENOUGH, async || some_traffic(&engine, &route, rounds.next().unwrap()).await)
+        .stays_silent(LONG_ENOUGH, async || {
+            let round = rounds.next().unwrap();
+            by_outbox::promise(&promising, 5 * round..5 * round + 5).await;
+            some_traffic(&engine, &route, round).await;
+        })
         .await;
+    watched.until_found("oncegate_outbox_delivery_count%3E0").await;
     watched.until_found(&format!("api_idempotency_zombie_key_count%3E={CRASHED}")).await;
     watched.until_found("api_idempotency_reconcile_resolved_count%3E0").await;
 

@@ -7,6 +7,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod by_gateway;
+mod by_outbox;
 mod by_requests;
 mod by_workers;
 mod healthy;

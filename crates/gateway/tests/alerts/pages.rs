@@ -93,7 +93,7 @@ fn rules_hold_at_their_edges() {
 #[test]
 fn every_alert_is_on_its_page_and_has_a_test_that_makes_it_fire() {
     let told = page("docs/alerts.md");
-    let tests = ["by_gateway.rs", "by_requests.rs", "by_workers.rs"]
+    let tests = ["by_gateway.rs", "by_outbox.rs", "by_requests.rs", "by_workers.rs"]
         .map(|name| page(&format!("crates/gateway/tests/alerts/{name}")))
         .concat();
     let alerts = alerts();

@@ -9,7 +9,7 @@ use oncegate_test_servers::until_some;
 
 use crate::client::Call;
 use crate::gateway::{admin, config, in_front_of};
-use crate::upstream::{Act, Seen, Upstream, answer};
+use crate::upstream::{Act, Gate, Seen, Upstream, answer};
 
 /// The service's own handle on the store.
 struct Service {
@@ -96,6 +96,46 @@ async fn a_refusal_is_put_before_an_operator_who_may_have_it_tried_again() {
     let retried = call.send(gateway.admin_address()).await;
     assert_eq!(retried.status, 200, "{retried:?}");
     service.until(&job, |stage| matches!(stage, JobStage::Done(_))).await;
+    gateway.shut_down().await;
+}
+
+/// Another file while it runs: what is under way ends as it began, and is not sent again; what comes is delivered as the new file says.
+#[tokio::test(flavor = "multi_thread")]
+async fn effects_are_taken_over_from_another_file() {
+    let service = Service::new().await;
+    let gate = Gate::new();
+    let at_gate = gate.clone();
+    let upstream = Upstream::start(move |seen: Seen| {
+        let gate = at_gate.clone();
+        async move {
+            if seen.line.starts_with("POST /charges ") {
+                gate.pass().await;
+            }
+            Act::Answer(answer(200, &[("content-type", "application/json")], r#"{"id":"ch_17"}"#))
+        }
+    })
+    .await;
+    let mut gateway = in_front_of(upstream.addr, &service.toml("reference = \"/id\"")).await;
+    let old = service.promise(1, "{}").await;
+    gate.entered().await;
+    let new_file = service.toml("").replace("/charges", "/charges/v2");
+    let reloaded = gateway.reload(config(&format!("http://{}", upstream.addr), &new_file)).unwrap();
+    assert!(reloaded.needs_restart.is_empty(), "{reloaded:?}");
+    let is_done = |stage: &JobStage| matches!(stage, JobStage::Done(_));
+    let new = service.promise(2, "{}").await;
+    let JobStage::Done(receipt) = service.until(&new, is_done).await.stage else { unreachable!() };
+    assert_eq!(receipt.reference, None, "as the new file says");
+    gate.open();
+    let JobStage::Done(receipt) = service.until(&old, is_done).await.stage else { unreachable!() };
+    assert_eq!(receipt.reference.as_deref(), Some("ch_17"), "as the old one said");
+    let lines = upstream.seen().into_iter().map(|seen| seen.line.split(' ').nth(1).unwrap().to_owned());
+    assert_eq!(lines.collect::<Vec<_>>(), ["/charges", "/charges/v2"], "each once");
+    // Without any, nothing is delivered any more; and they may come back.
+    let (none, _) = new_file.split_once("[[effect]]").unwrap();
+    gateway.reload(config(&format!("http://{}", upstream.addr), none)).unwrap();
+    let waiting = service.promise(3, "{}").await;
+    gateway.reload(config(&format!("http://{}", upstream.addr), &new_file)).unwrap();
+    service.until(&waiting, is_done).await;
     gateway.shut_down().await;
 }
 

@@ -34,6 +34,10 @@ answers = [
 
 /// Keys that begin with `doubted` end in doubt, once the gate opens.
 async fn stage() -> (Gate, Stage) {
+    stage_with(FILE).await
+}
+
+async fn stage_with(file: &str) -> (Gate, Stage) {
     let gate = Gate::new();
     let upstream = Upstream::start({
         let gate = gate.clone();
@@ -48,7 +52,7 @@ async fn stage() -> (Gate, Stage) {
             }
         }
     });
-    (gate, Stage::new(upstream.await, FILE).await)
+    (gate, Stage::new(upstream.await, file).await)
 }
 
 fn now_s() -> u64 {
@@ -68,7 +72,11 @@ fn signature(secret: &str, signed: &str) -> String {
 
 /// An event as a provider sends it, signed at this second.
 fn signed_at(at: u64, secret: &str, body: &str) -> Call {
-    Call::anonymous("POST", PATH)
+    signed_to(PATH, at, secret, body)
+}
+
+fn signed_to(path: &str, at: u64, secret: &str, body: &str) -> Call {
+    Call::anonymous("POST", path)
         .header("webhook-id", "evt_1")
         .header("webhook-timestamp", at.to_string())
         .header("webhook-signature", signature(secret, &format!("evt_1.{at}.{body}")))
@@ -175,6 +183,30 @@ async fn during_the_attempt_it_is_evidence() {
     assert_eq!(stage.runs(), 1);
 }
 
+/// As of a probe's, and of any other: it is known what happened, and the bytes are not kept. Whether it comes after the attempt or before its end.
+#[tokio::test]
+async fn an_answer_over_the_routes_limit_is_not_kept() {
+    let narrow = FILE.replace("[defaults]", "[defaults]\nanswer_bytes_max = 3");
+    for (is_early, expected) in [(false, (200, "settled")), (true, (202, "kept_as_evidence"))] {
+        let (gate, stage) = stage_with(&narrow).await;
+        let call = Call::post("/doubted").key("one").json("{}");
+        let mut client = call.open(stage.addr()).await;
+        gate.entered().await;
+        let key = sent(&stage);
+        if !is_early {
+            gate.open();
+            client.reply().await.expect_problem(504, "outcome_unknown");
+        }
+        assert_eq!(tell(&stage, "paid", &key).await, (expected.0, expected.1.to_owned()));
+        if is_early {
+            gate.open();
+            client.reply().await.expect_problem(409, "answer_not_kept");
+        }
+        stage.send(&call).await.expect_problem(409, "answer_not_kept");
+        assert_eq!(stage.record("one").await.unwrap()["answer"]["kept"], false);
+    }
+}
+
 /// It comes before its record: 202, and kept for a while. That it is applied when the record appears is the engine's to show.
 #[tokio::test]
 async fn before_the_record_it_is_kept_apart() {
@@ -193,4 +225,30 @@ keys_are_never_reused = true"#;
     let body = format!(r#"{{"type":"paid","key":"another","scope":"{scope}"}}"#);
     let reply = stage.send(&signed_at(now_s(), PROVIDER_SECRET, &body)).await;
     assert_eq!(result(&reply), (200, "confirmed".to_owned()), "the mapping finds a record that is there");
+}
+
+/// The provider names its own charge, of which no record has heard: kept as well. Once an event has told the record its name, the record
+/// is found by it.
+#[tokio::test]
+async fn by_a_reference_that_no_record_has_learnt_it_is_kept_apart() {
+    let hook = FILE.split_once("[[webhook]]").unwrap().1;
+    let by_reference = hook
+        .replace(r#"name = "provider""#, r#"name = "charges""#)
+        .replace(r#"record = { forwarded_key = "/key" }"#, r#"record = { reference = "/charge" }"#);
+    let teaching = FILE.replace("body_bytes_max = 1000", "body_bytes_max = 1000\nreference = \"/charge\"");
+    let (gate, stage) = stage_with(&format!("{teaching}\n[[webhook]]{by_reference}")).await;
+    let paid = r#"{"type":"paid","charge":"ch_1"}"#;
+    let paid = signed_to("/.oncegate/webhooks/charges", now_s(), PROVIDER_SECRET, paid);
+    for _ in 0..2 {
+        assert_eq!(result(&stage.send(&paid).await), (202, "kept_apart".to_owned()));
+    }
+    let call = Call::post("/doubted").key("one").json("{}");
+    let mut client = call.open(stage.addr()).await;
+    gate.entered().await;
+    let declined = format!(r#"{{"type":"declined","charge":"ch_1","key":"{}"}}"#, sent(&stage));
+    let declined = stage.send(&signed_at(now_s(), PROVIDER_SECRET, &declined)).await;
+    assert_eq!(result(&declined), (202, "kept_as_evidence".to_owned()));
+    assert_eq!(result(&stage.send(&paid).await), (202, "kept_as_evidence".to_owned()));
+    gate.open();
+    assert_eq!(client.reply().await.status, 201);
 }

@@ -7,7 +7,7 @@ use oncegate_core::identity::{Fence, Token};
 use oncegate_core::policy::ForwardKey;
 use oncegate_core::time::Timestamp;
 use oncegate_gateway::reconcile::{
-    About, Reading, RecordName, Said, Told, Unverified, Webhook, bounded, forwarded_key, read,
+    About, Reading, RecordName, Said, Told, Unverified, Webhook, forwarded_key, read,
 };
 use proptest::prelude::*;
 
@@ -57,7 +57,7 @@ fn the_payments_example() {
     assert!(said.life.is_of(&about));
     let Told::Happened { answer } = &said.finding else { panic!("{said:?}") };
     assert!(shown(answer).starts_with("201 content-type: application/json {\"id\":\"ch_1\""));
-    assert_eq!(shown(&bounded(answer.clone(), 5)), "201 not kept");
+    assert_eq!(shown(&answer.clone().bounded(5)), "201 not kept");
     let Told::Happened { answer } = crate::read::said(&webhook, &event("declined")).finding else { panic!() };
     assert!(shown(&answer).starts_with("402 "));
     assert_eq!(not_understood(&webhook, &event("invented")), "undecided");

@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** the unique index on `id`, or the version, refuses whoever comes second, inside the caller's transaction. The
 //! advisory lock before it only tells a twin at once that it is one: waiting for the index would mean waiting for the other's whole
-//! handler.
+//! handler. A handler's transaction begins with it; see [`Lock::then_begin`].
 //!
 //! A row that is written once, settled already, needs no note (see the migrations): no later write has to stay off its indexes, so
 //! it has an index of its own, over `kept_until`, by which it is found when it expires.
@@ -16,7 +16,7 @@ use oncegate_core::record::Record;
 use oncegate_core::record::codec::Texts;
 use oncegate_core::time::Timestamp;
 use oncegate_store::drive::read_one;
-use oncegate_store::join::{Cause, Connection, Join, Joined, Shown, Taken, Turn, Value};
+use oncegate_store::join::{Cause, Connection, Join, Joined, Lock, Shown, Taken, Turn, Value};
 use oncegate_store::{Change, Effect, Kind, Result, StoreError, Write};
 
 use super::PostgresStore;
@@ -102,6 +102,10 @@ impl Statements {
 impl Join for PostgresStore {
     async fn turn(&self) -> Turn {
         Turn::everybodys()
+    }
+
+    fn lock(&self, id: RecordId) -> Option<Lock> {
+        Some(Lock(self.joining.lock_of(id)))
     }
 
     async fn take(&self, connection: &mut dyn Connection, id: RecordId) -> Result<Taken> {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use oncegate_core::record::{Record, StateKind};
 use oncegate_core::time::{Timestamp, micros};
-use oncegate_store::{Due, Scan};
+use oncegate_store::{Due, Moments, Scan};
 use tokio_postgres::types::ToSql;
 
 use super::error::Failure;
@@ -36,48 +36,39 @@ struct Found {
     answer_bytes: i64,
 }
 
+/// Within this time; one page of each kind of notes is looked at in any case.
 pub(super) async fn due(
     session: &Session,
     statements: &Statements,
     what: Due,
-    now: Timestamp,
-    limit: usize,
-) -> Result<Scan, Failure> {
-    due_within(session, statements, what, now, limit, SCAN_TIME).await
-}
-
-/// The same with another limit on the time; one page of each kind of notes is looked at in any case.
-pub(super) async fn due_within(
-    session: &Session,
-    statements: &Statements,
-    what: Due,
-    now: Timestamp,
+    moments: Moments,
     limit: usize,
     time: Duration,
 ) -> Result<Scan, Failure> {
     if limit == 0 {
         return Ok(Scan::default());
     }
-    let now = now.as_micros();
+    let Moments { from, by } = moments;
+    let moments = [from.as_micros(), by.as_micros()];
     let limit_rows = i64::try_from(limit).unwrap_or(i64::MAX);
     let notes = |kind, first_page| Notes { session, statements, kind: state_column(kind), first_page };
     // Under a note of leases there is hardly anything to be found; under one of answers that have expired, nearly everything.
     let leases = notes(StateKind::InProgress, NOTES_AT_ONCE);
     let answers = notes(StateKind::Completed, ANSWER_NOTES);
-    let lapsed = |resumable| Wanted { state: leases.kind, resumable: Some(resumable), now, limit };
+    let lapsed = |resumable| Wanted { state: leases.kind, resumable: Some(resumable), moments, limit };
     let mut found = Vec::new();
     match what {
-        Due::Pending => found = pending(session, statements, now, limit_rows).await?,
-        Due::Doubted => found = attended(session, statements, "doubted", now, limit_rows).await?,
+        Due::Pending => found = pending(session, statements, moments, limit_rows).await?,
+        Due::Doubted => found = attended(session, statements, "doubted", moments, limit_rows).await?,
         Due::Lapsed => noted(&leases, &lapsed(false), time, &mut found).await?,
         Due::Resumable => noted(&leases, &lapsed(true), time, &mut found).await?,
         Due::Expired => {
-            let expired = Wanted { state: answers.kind, resumable: None, now, limit };
+            let expired = Wanted { state: answers.kind, resumable: None, moments, limit };
             // In this order: notes of leases become notes of answers, and never the other way round.
             noted(&leases, &expired, time / 2, &mut found).await?;
             noted(&answers, &expired, time / 2, &mut found).await?;
-            found.extend(attended(session, statements, "expired", now, limit_rows).await?);
-            found.extend(kept(session, statements, now, limit_rows).await?);
+            found.extend(attended(session, statements, "expired", moments, limit_rows).await?);
+            found.extend(kept(session, statements, moments, limit_rows).await?);
         }
     }
     keep_first(&mut found, limit);
@@ -88,10 +79,10 @@ pub(super) async fn due_within(
 async fn pending(
     session: &Session,
     statements: &Statements,
-    now: i64,
+    [from, by]: [i64; 2],
     limit: i64,
 ) -> Result<Vec<Found>, Failure> {
-    let rows = session.query(&statements.pending, &[&now, &limit]).await?;
+    let rows = session.query(&statements.pending, &[&by, &limit, &from]).await?;
     let found =
         rows.iter().map(|row| Ok(Found { seq: row.try_get(0)?, moment: row.try_get(1)?, answer_bytes: 0 }));
     found.collect()
@@ -102,10 +93,10 @@ async fn attended(
     session: &Session,
     statements: &Statements,
     what: &str,
-    now: i64,
+    [from, by]: [i64; 2],
     limit: i64,
 ) -> Result<Vec<Found>, Failure> {
-    let rows = session.query(&statements.attended, &[&what, &now, &limit]).await?;
+    let rows = session.query(&statements.attended, &[&what, &by, &limit, &from]).await?;
     let moment = if what == "expired" { 2 } else { 1 };
     let found = rows
         .iter()
@@ -117,10 +108,10 @@ async fn attended(
 async fn kept(
     session: &Session,
     statements: &Statements,
-    now: i64,
+    [from, by]: [i64; 2],
     limit: i64,
 ) -> Result<Vec<Found>, Failure> {
-    let rows = session.query(&statements.kept, &[&now, &limit]).await?;
+    let rows = session.query(&statements.kept, &[&by, &limit, &from]).await?;
     let found = rows.iter().map(|row| {
         let answer_bytes: i32 = row.try_get(2)?;
         Ok(Found { seq: row.try_get(0)?, moment: row.try_get(1)?, answer_bytes: i64::from(answer_bytes) })
@@ -133,7 +124,8 @@ struct Wanted {
     state: i16,
     /// Only those whose lapsed lease is the completer's, or only the others.
     resumable: Option<bool>,
-    now: i64,
+    /// From when until when.
+    moments: [i64; 2],
     limit: usize,
 }
 
@@ -145,16 +137,17 @@ async fn noted(
     found: &mut Vec<Found>,
 ) -> Result<(), Failure> {
     let started = Instant::now();
+    let [_, now] = wanted.moments;
     let mut from = (i64::MIN, i64::MIN);
     let mut look_again_at = None;
     let mut at_once = notes.first_page;
-    while let Some(page) = notes.page(wanted.now, from, at_once).await? {
+    while let Some(page) = notes.page(now, from, at_once).await? {
         // The same for all pages: else a scan by a clock that is ahead would come to what it has put off again and again.
-        let look_again_at = *look_again_at
-            .get_or_insert_with(|| page.read_at.min(wanted.now).saturating_add(micros(LOOK_AGAIN)));
+        let look_again_at =
+            *look_again_at.get_or_insert_with(|| page.read_at.min(now).saturating_add(micros(LOOK_AGAIN)));
         notes.tidy(&page, look_again_at).await?;
         let last_moment = |found: &[Found]| found.get(wanted.limit - 1).map(|row| row.moment);
-        let until = last_moment(found).unwrap_or(wanted.now);
+        let until = last_moment(found).unwrap_or(now);
         found.extend(notes.rows(&page, wanted, until).await?);
         keep_first(found, wanted.limit);
         let is_enough = last_moment(found).is_some_and(|moment| moment <= page.to.0);
@@ -226,8 +219,9 @@ impl Notes<'_> {
         until: i64,
     ) -> Result<Vec<Found>, Failure> {
         let limit = i64::try_from(wanted.limit).unwrap_or(i64::MAX);
-        let bound: [&(dyn ToSql + Sync); 9] =
-            [&self.kind, &from.0, &from.1, &to.0, &to.1, &wanted.state, &until, &wanted.resumable, &limit];
+        let Wanted { state, resumable, moments: [earliest, _], .. } = wanted;
+        let bound: [&(dyn ToSql + Sync); 10] =
+            [&self.kind, &from.0, &from.1, &to.0, &to.1, state, &until, resumable, &limit, earliest];
         let rows = self.session.query(&self.statements.noted, &bound).await?;
         let found = rows.iter().map(|row| {
             let answer_bytes: i32 = row.try_get(2)?;

@@ -251,8 +251,8 @@ impl Statements {
                 9,
                 format!(
                     "SELECT seq, due_at, expires_at, state FROM {record} r WHERE attention_at <= $2::bigint \
-                     AND CASE $1::text WHEN 'doubted' THEN state = 4 AND due_at <= $2 \
-                     ELSE state IN (0, 3, 5) AND expires_at <= $2 END \
+                     AND CASE $1::text WHEN 'doubted' THEN state = 4 AND due_at BETWEEN $4::bigint AND $2 \
+                     ELSE state IN (0, 3, 5) AND expires_at BETWEEN $4 AND $2 END \
                      ORDER BY CASE $1::text WHEN 'expired' THEN expires_at ELSE due_at END, seq LIMIT $3::bigint"
                 ),
             ),
@@ -260,7 +260,7 @@ impl Statements {
                 33,
                 format!(
                     "SELECT seq, kept_until, coalesce((SELECT octet_length(bytes) FROM {answer} a WHERE a.seq = r.seq), 0) \
-                     FROM {record} r WHERE kept_until <= $1::bigint ORDER BY kept_until, seq LIMIT $2::bigint"
+                     FROM {record} r WHERE kept_until BETWEEN $3::bigint AND $1::bigint ORDER BY kept_until, seq LIMIT $2::bigint"
                 ),
             ),
             lines: query(34, lines(&record)),
@@ -285,7 +285,7 @@ impl Statements {
             pending: query(
                 37,
                 format!(
-                    "SELECT seq, waits_since FROM {record} WHERE line BETWEEN {} AND {} AND waits_since <= $1::bigint \
+                    "SELECT seq, waits_since FROM {record} WHERE line BETWEEN {} AND {} AND waits_since BETWEEN $3::bigint AND $1::bigint \
                      ORDER BY waits_since, seq LIMIT $2::bigint",
                     i64::MIN + 1,
                     i64::MAX
@@ -355,14 +355,14 @@ fn tidy(record: &str, note: &str) -> String {
     )
 }
 
-/// The rows under the notes of a page that are in the state `$6` and due by `$7`, the longest first, at most `$9`, with the size of
+/// The rows under the notes of a page that are in the state `$6` and due from `$10` until `$7`, the longest first, at most `$9`, with the size of
 /// their answers; `$8`: only those whose lapsed lease is the completer's, or only the others.
 fn noted_rows(record: &str, answer: &str, note: &str) -> String {
     format!(
         "SELECT r.seq, r.due_at, coalesce((SELECT octet_length(bytes) FROM {answer} a WHERE a.seq = r.seq), 0) \
          FROM (SELECT DISTINCT r.seq, r.due_at FROM (SELECT first, last FROM {note} WHERE {ON_PAGE}) n, \
          LATERAL (SELECT seq, due_at FROM {record} WHERE seq BETWEEN n.first AND n.last AND state = $6::smallint \
-         AND due_at <= $7::bigint AND ($8::boolean IS NULL OR resumable = $8) OFFSET 0) r \
+         AND due_at BETWEEN $10::bigint AND $7::bigint AND ($8::boolean IS NULL OR resumable = $8) OFFSET 0) r \
          ORDER BY r.due_at, r.seq LIMIT $9::bigint) r ORDER BY r.due_at, r.seq"
     )
 }

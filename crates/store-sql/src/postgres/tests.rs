@@ -140,7 +140,7 @@ fn bound(what: &str, query: &Query, first: u64) -> String {
         "drop_entries" | "drop_jobs" => return format!("1000, {BATCH}"),
         "keep_apart" => return "'\\x00', 1, 1, '\\x00'".to_owned(),
         "apart" => return format!("10, '\\x00', {BATCH}"),
-        "noted" => return format!("{PAGE}, 1, 4100000000000000, NULL, {BATCH}"),
+        "noted" => return format!("{PAGE}, 1, 4100000000000000, NULL, {BATCH}, 0"),
         _ => {}
     }
     let mut is_id = true;
@@ -205,7 +205,7 @@ fn is_by_index(what: &str, plan: &str) {
         "parked" => ["using job_parked on job", "Index Cond: (seq > "],
         "drop_jobs" => ["using job_over on job", "using job_pkey on job"],
         "read_by_seq" => ["using record_seq on record", "Index Cond: (seq = ANY ("],
-        "kept" => ["using record_kept on record", "Index Cond: (kept_until <= "],
+        "kept" => ["using record_kept on record", "Index Cond: ((kept_until >= "],
         "lines" => ["using record_waiting on record", "Index Cond: (line > "],
         "of_lines" => ["using record_waiting on record", "Index Cond: ((line = "],
         "backlog" | "pending" => ["using record_waiting on record", "Index Cond: ((line >= "],

@@ -12,7 +12,7 @@ use oncegate_core::audit::Entry;
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::Record;
 use oncegate_store::drive::read_one;
-use oncegate_store::join::{Connection, Join, Joined, Shown, Taken, Turn, Value};
+use oncegate_store::join::{Connection, Join, Joined, Lock, Shown, Taken, Turn, Value};
 use oncegate_store::{Change, Effect, Kind, Result, StoreError, Write};
 use rusqlite::types::Value as Column;
 
@@ -21,16 +21,29 @@ use super::row::{self, COLUMNS, IDENTITY};
 use super::statements::INSERT;
 use super::trail::TELL;
 
-static JOIN_INSERT: LazyLock<String> = LazyLock::new(|| format!("{} RETURNING 1 AS number", *INSERT));
-/// Every column but the identity, where the row has the version that is the last parameter.
-static JOIN_SWAP: LazyLock<String> = LazyLock::new(|| {
-    let set = COLUMNS.iter().zip(1..).skip(IDENTITY).map(|(column, place)| format!("{column} = ?{place}"));
-    let (set, expected) = (set.collect::<Vec<_>>().join(", "), COLUMNS.len() + 1);
-    format!("UPDATE record SET {set} WHERE id = ?1 AND version = ?{expected} RETURNING 1 AS number")
+// A row, and in the same call its answer: a call wakes the thread that owns the connection, which costs more than the statement.
+static INSERT_ROW: LazyLock<String> = LazyLock::new(|| format!("{} RETURNING 1 AS number", *INSERT));
+static INSERT_SETTLED: LazyLock<String> = LazyLock::new(|| {
+    let answer = "INSERT INTO answer (seq, bytes) SELECT last_insert_rowid()";
+    format!("{}; {answer}, ?{ANSWER} WHERE changes() = 1", *INSERT_ROW)
 });
-const KEEP_ANSWER: &str =
-    "INSERT OR REPLACE INTO answer (seq, bytes) SELECT seq, ?2 FROM record WHERE id = ?1";
-const DROP_ANSWER: &str = "DELETE FROM answer WHERE seq = (SELECT seq FROM record WHERE id = ?1)";
+/// Every column but the identity, where the row has the version that is expected.
+static SWAP_ROW: LazyLock<String> = LazyLock::new(|| {
+    let set = COLUMNS.iter().zip(1..).skip(IDENTITY).map(|(column, place)| format!("{column} = ?{place}"));
+    let set = set.collect::<Vec<_>>().join(", ");
+    format!("UPDATE record SET {set} WHERE id = ?1 AND version = ?{EXPECTED} RETURNING 1 AS number")
+});
+static SWAP_SETTLED: LazyLock<String> = LazyLock::new(|| {
+    let answer = "INSERT OR REPLACE INTO answer (seq, bytes) SELECT seq";
+    format!("{}; {answer}, ?{ANSWER} FROM record WHERE id = ?1 AND changes() = 1", *SWAP_ROW)
+});
+static SWAP_UNSETTLED: LazyLock<String> = LazyLock::new(|| {
+    let row = "SELECT seq FROM record WHERE id = ?1 AND changes() = 1";
+    format!("{}; DELETE FROM answer WHERE seq = ({row})", *SWAP_ROW)
+});
+/// The places of what is bound behind the columns.
+const ANSWER: usize = COLUMNS.len() + 1;
+const EXPECTED: usize = COLUMNS.len() + 2;
 
 impl Join for SqliteStore {
     async fn turn(&self) -> Turn {
@@ -38,8 +51,8 @@ impl Join for SqliteStore {
         Arc::clone(&self.turns).acquire_owned().await.map_or_else(|_| Turn::everybodys(), Turn::of)
     }
 
-    async fn glance(&self, id: RecordId) -> Result<Option<Taken>> {
-        Ok(Some(Taken::Mine(read_one(self, id).await?.map(Box::new))))
+    fn lock(&self, _: RecordId) -> Option<Lock> {
+        None
     }
 
     async fn take(&self, _: &mut dyn Connection, id: RecordId) -> Result<Taken> {
@@ -52,29 +65,29 @@ impl Join for SqliteStore {
     }
 
     async fn join(&self, connection: &mut dyn Connection, write: &Write) -> Result<Joined> {
-        let (record, shown) = match &write.change {
-            Change::Insert(record) => (record, ask(connection, &JOIN_INSERT, &columns(record)?).await?),
-            Change::Swap { expect, record } => {
-                let mut values = columns(record)?;
-                values.push(Value::Int(Some(expect.as_raw())));
-                (record, ask(connection, &JOIN_SWAP, &values).await?)
-            }
+        let (record, expected) = match &write.change {
+            Change::Insert(record) => (record, None),
+            Change::Swap { expect, record } => (record, Some(expect.as_raw())),
             Change::Remove { .. } => {
                 return Err(failed("rows are removed by the reaper, not in a caller's transaction"));
             }
         };
-        if shown.is_empty() {
-            return Ok(Joined::Refused);
+        let answer = record.encode_answer();
+        let sql = match (expected, &answer) {
+            (None, None) => &INSERT_ROW,
+            (None, Some(_)) => &INSERT_SETTLED,
+            (Some(_), Some(_)) => &SWAP_SETTLED,
+            (Some(_), None) => &SWAP_UNSETTLED,
+        };
+        let mut values = columns(record)?;
+        if expected.is_some() || answer.is_some() {
+            values.push(Value::Bytes(answer.map(Cow::Owned)));
         }
-        let id = bytes(record.id.as_bytes());
-        match record.encode_answer() {
-            Some(answer) => {
-                ask(connection, KEEP_ANSWER, &[id, Value::Bytes(Some(Cow::Owned(answer)))]).await?;
-            }
-            None if matches!(write.change, Change::Swap { .. }) => {
-                ask(connection, DROP_ANSWER, &[id]).await?;
-            }
-            None => {}
+        if expected.is_some() {
+            values.push(Value::Int(expected));
+        }
+        if ask(connection, sql, &values).await?.is_empty() {
+            return Ok(Joined::Refused);
         }
         if let Some(entry) = &write.entry {
             ask(connection, TELL, &told(entry)).await?;

@@ -8,7 +8,7 @@ use oncegate_core::record::codec::state_number;
 use oncegate_core::record::{Record, State, StateKind};
 use oncegate_core::response::Answer;
 use oncegate_core::time::{Timestamp, micros};
-use oncegate_store::{Change, Due, Outcome, Scan, Write};
+use oncegate_store::{Change, Due, Moments, Outcome, Scan, Write};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Rows, params};
 
 use super::error::Failure;
@@ -76,13 +76,14 @@ pub(super) static SELECT: LazyLock<String> = LazyLock::new(|| {
 pub(super) static READ: LazyLock<String> = LazyLock::new(|| format!("{} WHERE id = ?1", *SELECT));
 
 /// What is due in one state, the longest first. `seq` settles ties, so that passes are repeatable.
-pub(super) static DUE: LazyLock<String> =
-    LazyLock::new(|| format!("{} WHERE state = ?1 AND due_at <= ?2 ORDER BY due_at, record.seq", *SELECT));
+pub(super) static DUE: LazyLock<String> = LazyLock::new(|| {
+    format!("{} WHERE state = ?1 AND due_at BETWEEN ?2 AND ?3 ORDER BY due_at, record.seq", *SELECT)
+});
 
 /// The same of lapsed leases: those of the sweeper (`?3` is 0) or of the completer (1).
 pub(super) static LAPSED: LazyLock<String> = LazyLock::new(|| {
     format!(
-        "{} WHERE state = 1 AND due_at <= ?2 AND (crash = 1 AND request IS NOT NULL) = ?3 ORDER BY due_at, record.seq",
+        "{} WHERE state = 1 AND due_at BETWEEN ?1 AND ?2 AND (crash = 1 AND request IS NOT NULL) = ?3 ORDER BY due_at, record.seq",
         *SELECT
     )
 });
@@ -90,7 +91,7 @@ pub(super) static LAPSED: LazyLock<String> = LazyLock::new(|| {
 /// Waiting work past its limit, however much waits.
 pub(super) static OVERDUE: LazyLock<String> = LazyLock::new(|| {
     let select = SELECT.replacen("FROM record", "FROM record INDEXED BY record_overdue", 1);
-    format!("{select} WHERE state = 0 AND expires_at <= ?1 ORDER BY expires_at, record.seq")
+    format!("{select} WHERE state = 0 AND expires_at BETWEEN ?1 AND ?2 ORDER BY expires_at, record.seq")
 });
 
 /// Applies a batch inside the transaction that `connection` is in, at the store's time `now`.
@@ -256,19 +257,24 @@ fn read_one(connection: &Connection, id: RecordId) -> Result<Found, Failure> {
 /// A scan stops early once the answers it has read are this large: a reaper has no use for more at once.
 const SCAN_BYTES_MAX: usize = 8 << 20;
 
-pub(super) fn due(connection: &Connection, what: Due, now: Timestamp, limit: usize) -> Result<Scan, Failure> {
+pub(super) fn due(
+    connection: &Connection,
+    what: Due,
+    moments: Moments,
+    limit: usize,
+) -> Result<Scan, Failure> {
     let mut scan = Scan::default();
-    let now = now.as_micros();
+    let (from, by) = (moments.from.as_micros(), moments.by.as_micros());
     let mut of_state = |state: StateKind| -> Result<(), Failure> {
         let mut statement = connection.prepare_cached(&DUE)?;
-        collect(statement.query(params![state_number(state), now])?, limit, &mut scan)
+        collect(statement.query(params![state_number(state), from, by])?, limit, &mut scan)
     };
     match what {
         Due::Pending => of_state(StateKind::Pending)?,
         Due::Doubted => of_state(StateKind::Unknown)?,
         Due::Lapsed | Due::Resumable => {
             let mut statement = connection.prepare_cached(&LAPSED)?;
-            let rows = statement.query(params![rusqlite::types::Null, now, what == Due::Resumable])?;
+            let rows = statement.query(params![from, by, what == Due::Resumable])?;
             collect(rows, limit, &mut scan)?;
         }
         Due::Expired => {
@@ -276,7 +282,7 @@ pub(super) fn due(connection: &Connection, what: Due, now: Timestamp, limit: usi
                 of_state(state)?;
             }
             let mut statement = connection.prepare_cached(&OVERDUE)?;
-            collect(statement.query([now])?, limit, &mut scan)?;
+            collect(statement.query([from, by])?, limit, &mut scan)?;
         }
     }
     scan.records.sort_by_key(|record| what.moment(record));

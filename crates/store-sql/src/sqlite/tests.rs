@@ -63,7 +63,7 @@ fn every_statement_goes_through_an_index_whatever_the_table_holds() {
         }
         let answer = "SEARCH answer USING INTEGER PRIMARY KEY (rowid=?) LEFT-JOIN";
         assert_eq!(plan(&connection, &statements::READ), format!("{by_id}; {answer}"));
-        let by_due = "SEARCH record USING INDEX record_by_due (state=? AND due_at<?)";
+        let by_due = "SEARCH record USING INDEX record_by_due (state=? AND due_at>? AND due_at<?)";
         assert_eq!(plan(&connection, &statements::DUE), format!("{by_due}; {answer}"));
         assert_eq!(plan(&connection, &statements::LAPSED), format!("{by_due}; {answer}"));
         let queue = plan(&connection, &statements::OVERDUE);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use oncegate_store::Result;
-use oncegate_store::join::{Asking, Connection, Transaction, Transactions, Value};
+use oncegate_store::join::{Asking, Connection, Lock, Transaction, Transactions, Value};
 
 /// How many were begun, and how many committed.
 #[derive(Default)]
@@ -35,6 +35,12 @@ impl<T: Transactions> Transactions for Counted<T> {
     async fn begin(&self) -> Result<Self::Transaction> {
         self.count.begun.fetch_add(1, Ordering::SeqCst);
         Ok(CountedTransaction { inner: self.inner.begin().await?, count: Arc::clone(&self.count) })
+    }
+
+    async fn begin_locked(&self, lock: Lock) -> Result<Option<Self::Transaction>> {
+        self.count.begun.fetch_add(1, Ordering::SeqCst);
+        let begun = self.inner.begin_locked(lock).await?;
+        Ok(begun.map(|inner| CountedTransaction { inner, count: Arc::clone(&self.count) }))
     }
 }
 

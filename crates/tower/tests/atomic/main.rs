@@ -36,6 +36,7 @@ mod endings;
 mod library;
 mod node;
 mod ordinary;
+mod phases;
 #[path = "../../../store-sql/tests/postgres/place.rs"]
 #[expect(dead_code, reason = "another test needs more of it")]
 mod place;

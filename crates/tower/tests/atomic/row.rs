@@ -116,3 +116,25 @@ async fn a_key_that_another_transaction_has_is_not_waited_for() {
     first.roll_back().await;
     assert_eq!(store.take_after(&mut second, id).await.unwrap(), Taken::Mine(None));
 }
+
+/// Nor by whoever begins with it; and of one that was refused nothing is left behind, neither a lock nor a transaction that has failed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_begins_with_a_key_that_another_has_is_told_so_and_leaves_nothing_behind() {
+    let base = OnPostgres::start().await;
+    let store = base.store().await;
+    let locks = ["a", "b"].map(|key| store.lock(reserved(key, 1, FAR_AHEAD).id).unwrap());
+    let pool = base.pool();
+    let mut first = pool.begin_locked(locks[0]).await.unwrap().expect("it is free");
+    for _ in 0..20 {
+        assert!(pool.begin_locked(locks[0]).await.unwrap().is_none(), "another has it");
+    }
+    // The first holds it within its transaction, and the connections of the refused ones are as good as new.
+    sqlx::query("SELECT 1").execute(&mut *first).await.unwrap();
+    for _ in 0..20 {
+        pool.begin_locked(locks[1]).await.unwrap().expect("nobody has it").commit().await.unwrap();
+    }
+    first.commit().await.unwrap();
+    let again = pool.begin_locked(locks[0]).await.unwrap().expect("it was let go with the commit");
+    drop(again);
+    pool.begin_locked(locks[0]).await.unwrap().expect("and with what is dropped").roll_back().await;
+}

@@ -7,10 +7,11 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::State;
 use axum::http::{Extensions, HeaderMap};
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use oncegate_core::policy::Profile;
 use oncegate_core::record::StateKind;
-use oncegate_engine::{Engine, Options, WorkerOptions};
+use oncegate_engine::{Engine, Options, Worker, WorkerOptions};
 use oncegate_store_sql::SqliteStore;
 use oncegate_store_sql::sqlx::SqliteTransactions;
 use oncegate_test_servers::until;
@@ -24,12 +25,15 @@ use crate::reply::Reply;
 use crate::stage::id_of;
 
 const KEY: &str = "ride-to-the-station";
+const TICK: Duration = Duration::from_millis(1);
 
 /// What handlers are told to do, and what they saw.
 #[derive(Default)]
 struct Town {
     provider_is_down: AtomicBool,
     is_renamed: AtomicBool,
+    /// It has done something in no phase, and does not know what came of it.
+    is_unsure: AtomicBool,
     /// The headers of every run, and whether nobody waited for it.
     runs: Mutex<Vec<(HeaderMap, Option<Completing>)>>,
 }
@@ -40,7 +44,7 @@ async fn ride(
     extensions: Extensions,
     Phased(mut run): Phased<SqliteTransactions>,
     body: String,
-) -> Result<String, Stopped> {
+) -> Result<Response, Stopped> {
     town.runs.lock().unwrap().push((headers, extensions.get().cloned()));
     let name = if town.is_renamed.load(Ordering::SeqCst) { "trip" } else { "ride" };
     let ride: i64 = run
@@ -55,8 +59,19 @@ async fn ride(
         }
         Ok(format!("charged under a key of {} letters", key.as_str().len()))
     };
-    let charge = run.foreign("charge", Retry, call).await?;
-    run.finish(format!("ride {ride}: {charge}")).map_err(Stopped)
+    let charge = match run.foreign("charge", Retry, call).await {
+        Ok(charge) => charge,
+        Err(_) if town.is_unsure.load(Ordering::SeqCst) => return Ok(unsure()),
+        Err(stopped) => return Err(stopped.into()),
+    };
+    if town.is_unsure.load(Ordering::SeqCst) {
+        return Ok(run.finish(unsure())?);
+    }
+    Ok(run.finish(format!("ride {ride}: {charge}").into_response())?)
+}
+
+fn unsure() -> Response {
+    ([("idempotency-outcome", "unknown")], "the driver was called, and the line went dead").into_response()
 }
 
 struct Service {
@@ -120,7 +135,7 @@ async fn a_ride_that_its_client_has_left_is_completed_from_what_was_kept_without
     service.town.provider_is_down.store(true, Ordering::SeqCst);
     service.ask().await.expect_problem(409, "in_progress");
     service.town.provider_is_down.store(false, Ordering::SeqCst);
-    let options = WorkerOptions { complete_every: Duration::from_millis(1), ..WorkerOptions::default() };
+    let options = WorkerOptions { complete_every: TICK, ..WorkerOptions::default() };
     let _completer = service.idempotency.start_completer(service.inner.clone(), &options);
     until("it is completed", async || {
         let record = service.engine.read(id_of(KEY)).await.unwrap().unwrap();
@@ -136,6 +151,39 @@ async fn a_ride_that_its_client_has_left_is_completed_from_what_was_kept_without
     assert!(runs[0].0.contains_key("authorization"), "the client's own run has it");
     let names: Vec<_> = headers.keys().map(http::HeaderName::as_str).collect();
     assert_eq!(names, ["content-type", "accept-encoding"], "nothing else was kept");
+}
+
+/// A handler that says that it does not know is not run again by anybody: no journal tells what it did outside its phases.
+#[tokio::test]
+async fn a_handler_that_says_unknown_ends_unknown_and_is_not_run_again() {
+    let service = Service::start().await;
+    service.town.is_unsure.store(true, Ordering::SeqCst);
+    let first = service.ask().await;
+    first.expect_first(200, "the driver was called, and the line went dead");
+    assert_eq!(first.header("idempotency-outcome"), None);
+    service.town.is_unsure.store(false, Ordering::SeqCst);
+    let options = WorkerOptions { complete_every: TICK, ..WorkerOptions::default() };
+    let mut completer = service.idempotency.start_completer(service.inner.clone(), &options);
+    completer.until_passes(Worker::Completer, 2).await;
+    service.ask().await.expect_problem(409, "outcome_unknown");
+    let record = service.engine.read(id_of(KEY)).await.unwrap().unwrap();
+    assert_eq!(record.state.kind(), StateKind::Unknown);
+    assert!(record.last_error.unwrap().to_string().contains("Idempotency-Outcome: unknown"));
+    assert!(record.recovery.is_some(), "and what was done is still known");
+    assert_eq!((service.rides().await, service.town.runs.lock().unwrap().len()), (1, 1));
+}
+
+/// What stopped at a phase is handled as the phase declares, whatever the handler says.
+#[tokio::test]
+async fn a_phase_that_was_interrupted_is_handled_as_it_declares_also_if_the_handler_says_unknown() {
+    let service = Service::start().await;
+    service.town.is_unsure.store(true, Ordering::SeqCst);
+    service.town.provider_is_down.store(true, Ordering::SeqCst);
+    service.ask().await.expect_problem(409, "in_progress");
+    service.town.is_unsure.store(false, Ordering::SeqCst);
+    service.town.provider_is_down.store(false, Ordering::SeqCst);
+    service.ask().await.expect_first(200, "ride 1: charged under a key of 26 letters");
+    assert_eq!(service.rides().await, 1);
 }
 
 #[tokio::test]

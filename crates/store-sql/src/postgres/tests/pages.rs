@@ -6,12 +6,12 @@ use std::time::Duration;
 use oncegate_conformance::samples::{FAR_AHEAD, LONG_AGO, moved_to, reserved};
 use oncegate_core::record::{Record, StateKind};
 use oncegate_core::time::Timestamp;
-use oncegate_store::{Due, Outcome, Scan, Store, Write};
+use oncegate_store::{Due, Moments, Outcome, Scan, Store, Write};
 
 use super::Place;
 use crate::postgres::PostgresStore;
 use crate::postgres::batch::waves;
-use crate::postgres::scan::{SCAN_TIME, due_within};
+use crate::postgres::scan::{SCAN_TIME, due};
 use crate::postgres::session::Session;
 use crate::postgres::statements::SETUP_READ;
 
@@ -57,7 +57,7 @@ impl Place {
     }
 
     async fn scan(&self, session: &Session, what: Due, now: Timestamp, limit: usize, time: Duration) -> Scan {
-        due_within(session, &self.statements, what, now, limit, time).await.unwrap()
+        due(session, &self.statements, what, Moments::by(now), limit, time).await.unwrap()
     }
 }
 

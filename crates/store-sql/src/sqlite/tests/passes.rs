@@ -5,7 +5,7 @@
 use oncegate_conformance::samples::{FAR_AHEAD, LONG_AGO, address, moved_to, reserved, reserved_at};
 use oncegate_core::record::StateKind;
 use oncegate_core::time::Timestamp;
-use oncegate_store::{Due, Store, Turn};
+use oncegate_store::{Due, Moments, Store, Turn};
 use rusqlite::{Connection, StatementStatus};
 
 use super::super::row::COLUMNS;
@@ -71,7 +71,7 @@ impl Place {
     /// One scan on a connection of its own, whose statements have run nothing else.
     fn cost(&self, what: Due, limit: usize) -> Cost {
         let connection = Connection::open(self.file()).unwrap();
-        let found = statements::due(&connection, what, PRESENT, limit).unwrap().records.len();
+        let found = statements::due(&connection, what, Moments::by(PRESENT), limit).unwrap().records.len();
         let taken = |of: StatementStatus| {
             let of = |sql: &str| connection.prepare_cached(sql).unwrap().get_status(of);
             [&DUE, &LAPSED, &OVERDUE].into_iter().map(|sql| of(sql)).sum::<i32>()

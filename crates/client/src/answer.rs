@@ -1,0 +1,103 @@
+//! An answer, and what of it the client looks at.
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderName, LOCATION};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use oncegate_core::problem::{self, Code};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// An answer, read whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// `None`: the operation was answered with this status, and its body was too large for the gateway to keep.
+    pub body: Option<Bytes>,
+}
+
+const REPLAYED: [HeaderName; 2] =
+    [HeaderName::from_static("idempotency-replayed"), HeaderName::from_static("idempotent-replayed")];
+const EXPIRES: HeaderName = HeaderName::from_static("idempotency-expires");
+
+impl Answer {
+    /// The body as JSON.
+    pub fn json<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+        serde_json::from_slice(self.body.as_deref().unwrap_or_default())
+    }
+
+    /// The answer comes from the record, not from an execution just now.
+    pub(crate) fn is_replayed(&self) -> bool {
+        REPLAYED.iter().any(|mark| self.text(mark) == Some("true"))
+            || self.problem().is_some_and(|problem| problem.is_of_another_answer())
+    }
+
+    /// The record vouches for it: this is the operation's one answer.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.is_replayed() || self.headers.contains_key(EXPIRES)
+    }
+
+    /// Where accepted work can be asked about.
+    pub(crate) fn location(&self) -> Option<&str> {
+        self.text(&LOCATION)
+    }
+
+    /// A problem of the gateway's, told by its type: an API may have problems of its own.
+    pub(crate) fn problem(&self) -> Option<Problem> {
+        if !self.text(&CONTENT_TYPE)?.starts_with(problem::CONTENT_TYPE) {
+            return None;
+        }
+        let document: Value = self.json().ok()?;
+        let code = document.get("type")?.as_str()?.strip_prefix(problem::TYPE_BASE)?.to_owned();
+        Some(Problem { code, document })
+    }
+
+    /// The state in a document of `GET /.oncegate/operations/{id}`.
+    pub(crate) fn operation_state(&self) -> Option<String> {
+        if self.status != StatusCode::OK {
+            return None;
+        }
+        let document: Value = self.json().ok()?;
+        let is_operation = document.get("id")?.as_str()?.starts_with("op_");
+        is_operation.then_some(document.get("state")?.as_str()?.to_owned())
+    }
+
+    /// What the caller is given: for an answer that was not kept, what is known of it.
+    pub(crate) fn told(self) -> Self {
+        let not_kept = self.problem().filter(Problem::is_of_another_answer);
+        let Some((problem, status)) =
+            not_kept.and_then(|problem| problem.answer_status().map(|status| (problem, status)))
+        else {
+            return self;
+        };
+        let location = problem.document.get("answer_location").and_then(Value::as_str);
+        let location = location.and_then(|location| HeaderValue::from_str(location).ok());
+        let headers = location.map(|location| (LOCATION, location)).into_iter().collect();
+        Self { status, headers, body: None }
+    }
+
+    fn text(&self, name: &HeaderName) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+}
+
+/// What the gateway says in its own voice.
+pub(crate) struct Problem {
+    pub(crate) code: String,
+    document: Value,
+}
+
+impl Problem {
+    /// The operation was answered, and that answer was too large to keep.
+    pub(crate) fn is_of_another_answer(&self) -> bool {
+        self.code == Code::AnswerNotKept.name()
+    }
+
+    /// Of an answer that was not kept: its status.
+    pub(crate) fn answer_status(&self) -> Option<StatusCode> {
+        let status = self.document.get("answer_status")?.as_u64()?;
+        StatusCode::from_u16(u16::try_from(status).ok()?).ok()
+    }
+}

@@ -1,0 +1,225 @@
+//! Keys in files, one each, in one folder. The format is that of all clients of the contract.
+//!
+//! **Invariant:** a file has its name only when its content is durable, and no file is ever replaced.
+
+use std::borrow::Cow;
+use std::error::Error;
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::Keep;
+use crate::key::Key;
+
+/// A file for each key, in one folder. Threads and processes, also in other languages, may share it.
+///
+/// It reads and writes on the runtime's threads for what blocks.
+#[derive(Clone, Debug)]
+pub struct FileKeep {
+    folder: PathBuf,
+}
+
+impl FileKeep {
+    /// In this folder, which is made when it is needed.
+    pub fn new(folder: impl Into<PathBuf>) -> Self {
+        Self { folder: folder.into() }
+    }
+
+    /// Does it where waiting for a disk holds nobody up. It goes on if nobody waits for it any more.
+    async fn apart<T: Send + 'static>(
+        &self,
+        name: &str,
+        act: impl FnOnce(&Place) -> Result<T, FileKeepError> + Send + 'static,
+    ) -> Result<T, FileKeepError> {
+        let place = Place::new(&self.folder, name);
+        let path = place.path.clone();
+        let done = tokio::task::spawn_blocking(move || act(&place)).await;
+        done.unwrap_or_else(|error| Err(FileKeepError::Io { path, source: io::Error::other(error) }))
+    }
+}
+
+impl Keep for FileKeep {
+    type Error = FileKeepError;
+
+    async fn load(&self, name: &str) -> Result<Option<Key>, FileKeepError> {
+        self.apart(name, Place::load).await
+    }
+
+    async fn save(&self, name: &str, key: &Key) -> Result<Key, FileKeepError> {
+        let key = key.clone();
+        self.apart(name, move |place| place.save(&key)).await
+    }
+
+    async fn forget(&self, name: &str) -> Result<(), FileKeepError> {
+        self.apart(name, Place::forget).await
+    }
+}
+
+/// What a file holds, as one line of JSON.
+#[derive(Serialize, Deserialize)]
+struct Kept<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    #[serde(borrow)]
+    key: Cow<'a, str>,
+}
+
+/// Where one key is kept.
+struct Place {
+    folder: PathBuf,
+    name: String,
+    path: PathBuf,
+}
+
+impl Place {
+    fn new(folder: &Path, name: &str) -> Self {
+        let path = folder.join(format!("{:x}.json", Bytes::copy_from_slice(&Sha256::digest(name))));
+        Self { folder: folder.to_owned(), name: name.to_owned(), path }
+    }
+
+    fn load(&self) -> Result<Option<Key>, FileKeepError> {
+        let text = match fs::read(&self.path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(self.io(error)),
+        };
+        let kept: Option<Kept<'_>> = serde_json::from_slice(&text).ok();
+        let key = kept.filter(|kept| kept.name == self.name).and_then(|kept| kept.key.parse().ok());
+        match key {
+            Some(key) => Ok(Some(key)),
+            None => Err(FileKeepError::Damaged { path: self.path.clone(), name: self.name.clone() }),
+        }
+    }
+
+    fn save(&self, key: &Key) -> Result<Key, FileKeepError> {
+        make_folder(&self.folder).map_err(|error| self.io(error))?;
+        let is_first = self.link(key).map_err(|error| self.io(error))?;
+        if is_first {
+            return Ok(key.clone());
+        }
+        // Forgotten in between: somebody has just finished this operation.
+        self.load()?.ok_or_else(|| FileKeepError::Settled { name: self.name.clone() })
+    }
+
+    fn forget(&self) -> Result<(), FileKeepError> {
+        match fs::remove_file(&self.path) {
+            Ok(()) => sync(&self.folder).map_err(|error| self.io(error)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(self.io(error)),
+        }
+    }
+
+    /// Writes the file; false if there is one.
+    fn link(&self, key: &Key) -> io::Result<bool> {
+        let draft = self.draft(key)?;
+        // A rename would replace the key of whoever was first; a link cannot.
+        let linked = fs::hard_link(&draft, &self.path);
+        fs::remove_file(&draft)?;
+        let is_first = match linked {
+            Ok(()) => true,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
+            Err(error) => return Err(error),
+        };
+        // Also for whoever comes second: the first may not have got there yet.
+        sync(&self.folder)?;
+        Ok(is_first)
+    }
+
+    /// The whole content, durable, under a name that nobody looks at.
+    fn draft(&self, key: &Key) -> io::Result<PathBuf> {
+        let mut bits = [0; 8];
+        getrandom::fill(&mut bits).map_err(io::Error::other)?;
+        let draft = self.path.with_extension(format!("json.{:016x}", u64::from_be_bytes(bits)));
+        let mut options = File::options();
+        options.write(true).create_new(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let kept = Kept { name: Cow::Borrowed(&self.name), key: Cow::Borrowed(key.as_str()) };
+        let line = serde_json::to_string(&kept)? + "\n";
+        let mut file = options.open(&draft)?;
+        file.write_all(line.as_bytes())?;
+        file.sync_all()?;
+        Ok(draft)
+    }
+
+    fn io(&self, source: io::Error) -> FileKeepError {
+        FileKeepError::Io { path: self.path.clone(), source }
+    }
+}
+
+/// Makes a folder and those above it, durably.
+fn make_folder(folder: &Path) -> io::Result<()> {
+    if folder.as_os_str().is_empty() || folder.is_dir() {
+        return Ok(());
+    }
+    let above = folder.parent().unwrap_or(Path::new(""));
+    make_folder(above)?;
+    match fs::create_dir(folder) {
+        Ok(()) => sync(above),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => sync(above),
+        Err(error) => Err(error),
+    }
+}
+
+/// A file's name is durable when its folder is.
+fn sync(folder: &Path) -> io::Result<()> {
+    // Windows has no such thing, and no need of it.
+    if cfg!(windows) {
+        return Ok(());
+    }
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    File::open(folder)?.sync_all()
+}
+
+/// Why a key could not be kept, read or forgotten in its file.
+#[derive(Debug)]
+pub enum FileKeepError {
+    /// There is a file, and it does not hold this name's key.
+    Damaged {
+        /// Which file.
+        path: PathBuf,
+        /// Whose key it should hold.
+        name: String,
+    },
+    /// Another process has finished this operation, and forgotten its key, while this one began it.
+    Settled {
+        /// Which operation.
+        name: String,
+    },
+    /// The system says why.
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// What it says.
+        source: io::Error,
+    },
+}
+
+impl fmt::Display for FileKeepError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Damaged { path, name } => write!(
+                f,
+                "{} should hold the key of {name:?} and cannot be read as such; restore it, or remove it once you have looked up \
+                 what became of the operation",
+                path.display()
+            ),
+            Self::Settled { name } => write!(f, "{name:?} was settled by another process meanwhile"),
+            Self::Io { path, source } => write!(f, "{}: {source}", path.display()),
+        }
+    }
+}
+
+impl Error for FileKeepError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Io { source, .. } => Some(source),
+            Self::Damaged { .. } | Self::Settled { .. } => None,
+        }
+    }
+}
