@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use oncegate_core::decide::{Arrival, Decision, Event, Lease, Next, Notice, Step, decide};
 use oncegate_core::identity::{RecordId, Version};
-use oncegate_core::record::{GoneStatus, Record, State, StateKind};
+use oncegate_core::record::{Execution, GoneStatus, Record, State, StateKind};
 use oncegate_core::response::Answer;
 use oncegate_core::time::Timestamp;
 use oncegate_store::shared_cache::Kept;
@@ -416,6 +416,11 @@ impl<'a, S: Store> Reserve<'a, S> {
             Decision::Busy { until } => {
                 if is_first {
                     meters.in_progress.increment(1);
+                }
+                // It was accepted, and is being run: whoever asks is told so, whatever it would prefer itself.
+                let is_deferred = row.is_some_and(|row| row.execution == Execution::Deferred);
+                if is_deferred && self.route.policy().may_defer() {
+                    return Arrived::Accepted { id: self.id, is_new: false, state: StateKind::InProgress };
                 }
                 Arrived::Busy { until }
             }

@@ -331,6 +331,29 @@ async fn neither_a_dead_letter_nor_the_oldest_doubt_is_hidden_by_a_thousand_othe
     assert_eq!(shown, ["1102", "1", "3600"]);
 }
 
+/// How much was accepted and waits, and for how long.
+#[tokio::test]
+async fn what_waits_is_measured() {
+    let counts = Counts::start().await;
+    let hand = Hand::new();
+    let engine = start(shaky_on(&hand), Options::default()).await;
+    let route = route(|policy| policy.execution = oncegate_core::record::Execution::Deferred);
+    let shown = async || {
+        engine.work(Worker::Watcher, &WorkerOptions::default(), &NoProbe).await.unwrap();
+        [names::PENDING_WAITING, names::PENDING_OLDEST]
+            .map(|name| counts.gauge(name, &[]).unwrap().to_string())
+    };
+    assert_eq!(shown().await, ["0", "0"]);
+    for key in ["one", "two"] {
+        let _accepted = engine.arrive(&route, request(&route, key)).await.unwrap();
+        // A retry is a duplicate, and nothing more waits for it.
+        let _again = engine.arrive(&route, request(&route, key)).await.unwrap();
+        hand.turn(HOUR);
+    }
+    assert_eq!(shown().await, ["2", "7200"]);
+    assert_eq!((counts.of(names::CREATED), counts.of(names::IN_PROGRESS)), (2, 2));
+}
+
 /// Questions are counted by what was found; passes and their failures by worker.
 #[tokio::test]
 async fn questions_and_passes_are_counted() {

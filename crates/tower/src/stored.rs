@@ -77,8 +77,8 @@ mod tests {
         assert!(of(&payments, Execution::Inline, &head, &body).is_none());
         // Accepted: with its key, and with credentials only where they are named.
         assert_eq!(names(&Profile::Accepted.policy()), ["idempotency-key", "content-type"]);
-        let named = Policy { request_headers: vec!["authorization".into()], ..Profile::Accepted.policy() };
-        assert_eq!(names(&named), ["idempotency-key", "authorization"]);
+        let trusted = Policy { request_headers: vec!["authorization".into()], ..Profile::Accepted.policy() };
+        assert_eq!(names(&trusted), ["idempotency-key", "authorization"]);
 
         let resume = Profile::Resume.policy();
         let (again, body) = again(of(&resume, Execution::Inline, &head, &body).unwrap()).unwrap();

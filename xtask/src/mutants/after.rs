@@ -20,6 +20,8 @@ const fn judge(name: &'static str, file: &'static str, rule: &'static str, witho
 const APART: &str = "crates/engine/src/workers/apart.rs";
 const REAPER: &str = "crates/engine/src/workers/reaper.rs";
 const RECONCILER: &str = "crates/engine/src/workers/reconciler.rs";
+const COMPLETER: &str = "crates/engine/src/workers/completer.rs";
+const HELD: &str = "crates/engine/src/held.rs";
 const DRIVE: &str = "crates/engine/src/drive.rs";
 const OPERATE: &str = "crates/engine/src/operate.rs";
 const PROBE: &str = "crates/gateway/src/reconcile/probe.rs";
@@ -31,6 +33,36 @@ pub(super) const MUTANTS: &[Mutant] = &[
         RECONCILER,
         "            // Somebody else has it, or it is settled.\n            return Ok(false);",
         "            return Ok(true);",
+    ),
+    workers(
+        "a claim that is given up half-way leaves a lease",
+        COMPLETER,
+        "let mut taking = Taking { engine: self, token, row, may_land: true };",
+        "let mut taking = Taking { engine: self, token, row, may_land: false };",
+    ),
+    workers(
+        "what is refused is run again at once",
+        HELD,
+        "Settlement::Release { reason, backoff: backoff.max(least) }",
+        "{ let _ = least; Settlement::Release { reason, backoff } }",
+    ),
+    workers(
+        "each turn begins with the same line",
+        COMPLETER,
+        "        *completer.turn() = waiting.next;\n",
+        "",
+    ),
+    workers(
+        "a free place waits for the next look",
+        COMPLETER,
+        "more: may_be_more && unable < seen",
+        "more: may_be_more && unable > seen",
+    ),
+    workers(
+        "what is accepted waits for the next look",
+        "crates/engine/src/arrive.rs",
+        "self.engine.0.accepted.notify_one();",
+        "",
     ),
     workers(
         "a claim ends before its question may",

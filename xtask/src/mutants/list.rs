@@ -334,6 +334,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "Execution::Deferred => Step::keep(Decision::Accepted),",
     ),
     decide(
+        "what may have acted is cancelled",
+        "State::Pending { .. } if !rows::may_have_acted(record) => {",
+        "State::Pending { .. } => {",
+    ),
+    decide(
         "a resume that only its client can go on with stays for ever",
         "CrashPolicy::Resume if record.request.is_some() || !nobody_came_back => Step::keep(Decision::Nothing),",
         "CrashPolicy::Resume => Step::keep(Decision::Nothing),",

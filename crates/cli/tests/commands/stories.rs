@@ -164,7 +164,10 @@ fn everything_that_can_happen() {
         .by("ada")
         .because("operator", "a wrong answer")
         .then(Act::GivenUp, PENDING, COMPLETED)
-        .attempt(0);
+        .attempt(0)
+        .then(Act::Cancelled, PENDING, COMPLETED)
+        .attempt(0)
+        .by("owner");
     let mut acts: Vec<_> =
         told.entries.iter().chain(&a_bad_morning(record.id).entries).map(|one| one.act.name()).collect();
     acts.sort_unstable();

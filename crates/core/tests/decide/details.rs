@@ -237,3 +237,30 @@ fn an_entrusted_lease_does_not_end_and_its_holder_settles_it_whenever() {
     assert!(doubted.grant.is_some_and(|grant| grant.lease_until <= month.at), "the horizon counts from here");
     assert_eq!(apply(Some(&doubted), &complete(lease.holder, 201), month).1.decision, Decision::Done);
 }
+
+/// Taken back by its owner: only what surely did nothing, and the answer stays the same however often it is said.
+#[test]
+fn only_what_surely_did_nothing_is_cancelled() {
+    let waiting = row_after(None, &Event::Arrive(deferred(1)), at(0));
+    let (cancelled, step) = apply(Some(&waiting), &Event::Cancel, at(5));
+    let cancelled = cancelled.unwrap();
+    assert_eq!(words(&step), "Done → completed");
+    assert!(matches!(&cancelled.state, State::Completed(answer) if answer.status() == 410), "{cancelled:?}");
+    assert_eq!((cancelled.settled_at, &cancelled.request), (Some(at(5).at), &None));
+    assert_eq!(words(&apply(Some(&cancelled), &Event::Cancel, at(6)).1), "Done");
+    assert_eq!(words(&apply(Some(&cancelled), &Event::Arrive(deferred(2)), at(6)).1), "Replay");
+    // Released: established that it did nothing.
+    let (taken, lease) = {
+        let (row, step) = apply(Some(&waiting), &take(2), at(1));
+        (row.unwrap(), lease_of(&step))
+    };
+    let released = row_after(Some(&taken), &release(lease.holder), at(2));
+    assert_eq!(words(&apply(Some(&released), &Event::Cancel, at(3)).1), "Done → completed");
+    // Queued again after a lapsed lease: nobody knows.
+    let restart = Arrival { terms: terms(CrashPolicy::Restart), request: deferred(1).request, ..deferred(1) };
+    let waiting = row_after(None, &Event::Arrive(restart), at(0));
+    let taken = row_after(Some(&waiting), &take(2), at(1));
+    let lapsed = row_after(Some(&taken), &Event::Sweep, at(200));
+    assert_eq!((lapsed.state.kind(), lapsed.unaccounted), (StateKind::Pending, true));
+    assert_eq!(words(&apply(Some(&lapsed), &Event::Cancel, at(201)).1), "Refused");
+}

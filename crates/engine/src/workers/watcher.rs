@@ -26,7 +26,7 @@ impl<S: Store> Engine<S> {
         gauge!(names::UNKNOWN_OPEN).set(unknown);
         gauge!(names::DEAD_LETTERS).set(parked.count);
         let backlog = self.0.store.backlog().await?;
-        gauge!(names::PENDING_WAITING).set(backlog.rows as f64);
+        gauge!(names::PENDING_WAITING).set(u32::try_from(backlog.rows).unwrap_or(u32::MAX));
         gauge!(names::PENDING_OLDEST)
             .set(backlog.oldest.map_or(0.0, |oldest| now.at.since(oldest).as_secs_f64()));
         gauge!(names::UNKNOWN_OLDEST).set(now.at.since(oldest).as_secs_f64());

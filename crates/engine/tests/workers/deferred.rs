@@ -1,6 +1,6 @@
 //! Accepted requests: run once each, in turns, by however many nodes; taken back only while they wait; waited for by whoever asks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use oncegate_core::key::Key;
 use oncegate_core::record::{Execution, Record, State, StateKind, StoredRequest};
 use oncegate_core::scope::Address;
 use oncegate_engine::{
-    Arrived, Cancelled, Engine, Finisher, Finishing, Held, Left, Options, Route, Runs, Settlement,
+    Arrived, Cancelled, Engine, Finisher, Finishing, Held, Left, Options, Route, Runs, Settlement, Worker,
     WorkerOptions,
 };
 use oncegate_store::faulty::Fault;
@@ -143,7 +143,7 @@ async fn no_more_is_begun_than_there_is_room_for_and_a_free_place_is_filled_at_o
     // It would look again after an hour; a place that becomes free does not wait for that.
     let options = WorkerOptions { complete_every: HOUR, ..options(2) };
     let finisher: Arc<dyn Finisher<Shaky>> = Arc::clone(&runner) as _;
-    let _completer = engine.start_completer(&options, finisher);
+    let mut completer = engine.start_completer(&options, finisher);
     runner.until_begun(2).await;
     for begun in 3..=6 {
         assert!(runner.begun().len() < begun, "only {} places", 2);
@@ -151,8 +151,8 @@ async fn no_more_is_begun_than_there_is_room_for_and_a_free_place_is_filled_at_o
         runner.until_begun(begun).await;
     }
     runner.let_go(2);
-    // And so does what is accepted while there is nothing to do.
-    soon(async { assert!(engine.drain(HOUR).await) }).await;
+    // And so does what is accepted while there is nothing to do: five passes began something, and the sixth found nothing.
+    soon(completer.until_passes(Worker::Completer, 6)).await;
     accept(&engine, &route, "acme", "later").await;
     runner.until_begun(7).await;
     runner.let_go(1);
@@ -185,6 +185,26 @@ async fn a_busy_tenant_does_not_starve_the_others() {
     }
     assert_eq!(of_each["quiet"], ["0", "1", "2", "3", "4"]);
     assert_eq!(of_each["busy"], ["000", "001", "002", "003", "004"], "each line oldest first");
+}
+
+/// One place, and one who has much and comes first: its turn is over when it has had one.
+#[tokio::test]
+async fn a_turn_goes_on_where_the_last_one_ended() {
+    let (engine, _, _) = node().await;
+    let route = deferred();
+    let runner = Runner::new(&route);
+    for n in 0..5 {
+        accept(&engine, &route, "busy", &n.to_string()).await;
+    }
+    for tenant in ["later", "quiet"] {
+        accept(&engine, &route, tenant, "0").await;
+    }
+    let finisher: Arc<dyn Finisher<Shaky>> = Arc::clone(&runner) as _;
+    let _completer = engine.start_completer(&options(1), finisher);
+    runner.let_go(7);
+    runner.until_begun(7).await;
+    let first: BTreeSet<_> = runner.begun()[..3].iter().cloned().collect();
+    assert_eq!(first, ["busy 0", "later 0", "quiet 0"].map(str::to_owned).into());
 }
 
 #[tokio::test]
@@ -283,7 +303,7 @@ async fn what_may_have_acted_is_not_cancelled() {
     let id = accept(&engine, &route, "acme", "k").await;
     assert_eq!(pass(&engine, &runner, 1).await, 1);
     hand.turn(HOUR);
-    assert_eq!(crate::crew::pass(&engine, oncegate_engine::Worker::Sweeper).await.changed, 1);
+    assert_eq!(crate::crew::pass(&engine, Worker::Sweeper).await.changed, 1);
     assert_eq!(state(&engine, id).await, StateKind::Pending);
     assert!(matches!(engine.cancel(id, "owner").await.unwrap(), Cancelled::TooLate(_)));
     assert_eq!(state(&engine, id).await, StateKind::Pending);

@@ -113,7 +113,10 @@ const WRONG: &[(&str, &str)] = &[
         "2:11: there is no profile \"strict\"; the profiles are ietf, ietf-strict, stripe, payments, resume, accepted, lenient, off",
     ),
     ("[defaults]\nrespond_async = 1", "2:17: invalid type: integer `1`, expected a boolean"),
-    ("[defaults]\nexecution = \"later\"", "2:13: \"later\" is none of \"inline\", \"deferred\""),
+    (
+        "[defaults]\nexecution = \"later\"",
+        "2:13: invalid value: string \"later\", expected one of \"inline\", \"deferred\"",
+    ),
     ("[defaults]\nrequest_headers = [\"a b\"]", "2:19: \"a b\" is not the name of a header"),
     (
         "[defaults]\nrequest_headers = [\"Host\"]",

@@ -8,7 +8,8 @@ use crate::parse;
 const CONFIG: &str = "[defaults]\nprofile = \"off\"\n\
     [[route]]\nmatch = \"POST /payments\"\nprofile = \"payments\"\n\
     [[route]]\nmatch = \"PUT /payments/{id}\"\nprofile = \"stripe\"\n\
-    [[route]]\nmatch = \"POST /v2/{*rest}\"\nprofile = \"ietf\"\n";
+    [[route]]\nmatch = \"POST /v2/{*rest}\"\nprofile = \"ietf\"\n\
+    [[route]]\nmatch = \"POST /reports\"\nprofile = \"accepted\"\n";
 
 fn describe(document: &Value) -> (Described, Value) {
     let described = openapi(&parse(CONFIG).unwrap(), &document.to_string()).unwrap();
@@ -238,4 +239,20 @@ fn odd_documents() {
             &json!({ "/payments": { "post": odd.clone() }, "no-slash": { "post": odd }, "/{": { "post": {} } }),
         ));
     }
+}
+
+/// What is run later is answered with 202, and says where its answer will be; what the API says of its own 202 stays.
+#[test]
+fn an_operation_that_is_run_later_is_described() {
+    let (_, document) = describe(&paths(&json!({
+        "/reports": { "post": { "responses": { "202": { "description": "queued" } } } },
+        "/payments": { "post": {} },
+    })));
+    let post = &document["paths"]["/reports"]["post"];
+    assert_eq!(post["responses"]["202"]["description"], "queued");
+    assert_eq!(post["responses"]["202"]["headers"]["Location"]["schema"]["type"], "string");
+    let contract = &post["x-idempotency"];
+    assert_eq!((&contract["execution"], &contract["respond_async"]), (&json!("deferred"), &json!(false)));
+    assert_eq!(post["responses"].get("504"), None, "nobody waits for the API itself");
+    assert_eq!(document["paths"]["/payments"]["post"]["responses"].get("202"), None);
 }

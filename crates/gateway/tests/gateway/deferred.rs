@@ -83,6 +83,23 @@ async fn a_client_may_prefer_it_where_the_route_allows_it() {
     assert_eq!(reply.header("preference-applied"), None);
 }
 
+/// A retry gets what the location gives, also if it does not prefer it any more; an inline one that is busy is no promise of anybody's.
+#[tokio::test]
+async fn a_retry_of_what_was_accepted_is_told_so_whatever_it_prefers() {
+    let (gate, upstream) = Upstream::gated().await;
+    let stage = Stage::new(upstream, &defaults("ietf", "respond_async = true")).await;
+    let location =
+        expect_accepted(&stage.send(&Call::pay("later").header("prefer", "respond-async")).await, "pending");
+    gate.entered().await;
+    assert_eq!(expect_accepted(&stage.send(&Call::pay("later")).await, "in_progress"), location);
+    let mut inline = Call::pay("now").open(stage.addr()).await;
+    gate.entered().await;
+    stage.send(&Call::pay("now")).await.expect_problem_of_operation(409, "in_progress");
+    gate.open();
+    gate.open();
+    inline.reply().await.expect_first(200, "run 2");
+}
+
 #[tokio::test]
 async fn the_post_is_held_as_long_as_its_client_prefers() {
     let (gate, upstream) = Upstream::gated().await;

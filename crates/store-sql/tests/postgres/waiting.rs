@@ -33,8 +33,8 @@ async fn an_insert_waits_for_its_uncommitted_twin() {
     apply_all(&store, &[insert(&row)]).await;
     let schema = &place.schema;
     let save = format!(
-        "CREATE TABLE {schema}.saved AS TABLE {schema}.record; ALTER TABLE {schema}.saved DROP COLUMN doubted; \
-         DELETE FROM {schema}.record"
+        "CREATE TABLE {schema}.saved AS TABLE {schema}.record; ALTER TABLE {schema}.saved DROP COLUMN doubted, \
+         DROP COLUMN line, DROP COLUMN waits_since; DELETE FROM {schema}.record"
     );
     place.raw().await.batch_execute(&save).await.expect("the row is put aside");
     let twin = "INSERT INTO {}.record SELECT * FROM {}.saved";

@@ -101,12 +101,11 @@ fn a_turn_takes_the_same_steps_however_much_waits() {
     let backlog = |count: u32| {
         let place = Place::with_kept(1_000);
         let store = place.open();
-        let mut rows: Vec<_> = (0..20)
+        let rows: Vec<_> = (0..20)
             .map(|n| reserved_at(address(&format!("tenant-{n}"), "k"), n, LONG_AGO))
             .chain([reserved("busy", 1, LONG_AGO)])
             .map(|row| moved_to(&row, StateKind::Pending, LONG_AGO))
             .collect();
-        rows.iter_mut().for_each(|row| row.expires_at = Some(FAR_AHEAD));
         block_on(store.apply(&rows.iter().map(insert).collect::<Vec<_>>())).unwrap();
         place.multiply("busy", count);
         let connection = Connection::open(place.file()).unwrap();
