@@ -120,10 +120,11 @@ async fn a_key_that_another_transaction_has_is_not_waited_for() {
 }
 
 fn begun<T>(opened: Opened<T>) -> T {
-    match opened {
-        Opened::Begun(transaction) => transaction,
-        Opened::Occupied | Opened::Unable => panic!("it is free"),
-    }
+    let transaction = match opened {
+        Opened::Begun(transaction) => Some(transaction),
+        Opened::Occupied | Opened::Unable => None,
+    };
+    transaction.expect("it is free")
 }
 
 /// Nor by whoever begins with it; and of one that was refused nothing is left behind, neither a lock nor a transaction that has failed.
