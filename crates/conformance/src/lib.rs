@@ -91,6 +91,8 @@ macro_rules! for_each_outbox_case {
     ([$($callback:tt)*] $($prefix:tt)*) => {
         $($callback)* ! { $($prefix)*
             every_field_of_a_job_comes_back
+            a_promise_takes_the_place_of_a_parked_one
+            a_promise_that_stands_is_not_replaced
             only_what_is_due_is_claimed
             racing_claimers_share_the_jobs
             a_claim_ends

@@ -10,8 +10,9 @@ use oncegate_core::identity::{Fence, RecordId, Token};
 use oncegate_core::record::{Holder, Reason};
 use oncegate_core::response::Answer;
 use oncegate_core::time::{Timestamp, micros};
-use oncegate_store::jobs::{Became, Job, JobId, Receipt, Stage};
-use oncegate_store::join::Value;
+use oncegate_store::jobs::{Became, Job, JobId, PROMISED_OTHERWISE, Receipt, Stage};
+use oncegate_store::join::{Cause, Connection, Value};
+use oncegate_store::{Effect, Kind, Result, StoreError};
 
 /// The columns that a promise brings, in the order of [`promised`].
 pub(crate) const PROMISED: &str =
@@ -21,6 +22,21 @@ pub(crate) const PROMISED_COUNT: usize = 10;
 /// The columns of a whole job, in the order of [`Columns`].
 pub(crate) const COLUMNS: &str = "id, effect, payload, line, record, life, holder, fence, created_at, due_at, tries, stage, \
      last_error, reference, answer";
+
+/// Behind an insert into the table, which is called `job` there: what a promise does to a job of its name, see [`Jobs::promise`]. A
+/// promise that is refused changes no row, and so returns none.
+///
+/// [`Jobs::promise`]: oncegate_store::jobs::Jobs::promise
+pub(crate) const AGAIN: &str = "ON CONFLICT (id) DO UPDATE SET effect = excluded.effect, payload = excluded.payload, \
+     holder = excluded.holder, fence = excluded.fence, \
+     created_at = CASE WHEN job.stage = 2 THEN excluded.created_at ELSE job.created_at END, \
+     due_at = CASE WHEN job.stage = 2 THEN excluded.due_at ELSE job.due_at END, \
+     tries = CASE WHEN job.stage = 2 THEN 0 ELSE job.tries END, \
+     last_error = CASE WHEN job.stage = 2 THEN NULL ELSE job.last_error END, \
+     stage = CASE WHEN job.stage = 2 THEN 0 ELSE job.stage END \
+     WHERE job.line IS NOT DISTINCT FROM excluded.line AND (job.stage = 2 OR (job.effect = excluded.effect \
+     AND job.payload = excluded.payload AND job.holder IS NOT DISTINCT FROM excluded.holder \
+     AND job.fence IS NOT DISTINCT FROM excluded.fence))";
 
 const WAITING: i64 = 0;
 const DELIVERED: i64 = 1;
@@ -42,6 +58,16 @@ pub(crate) fn promised(job: &Job) -> [Value<'_>; PROMISED_COUNT] {
         Value::Int(Some(job.created_at.as_micros())),
         Value::Int(Some(job.due_at.as_micros())),
     ]
+}
+
+/// Writes a job in the transaction that `connection` is in, by its dialect's statement; refused, unless that shows a row.
+pub(crate) async fn enqueue_one(connection: &mut dyn Connection, statement: &str, job: &Job) -> Result<()> {
+    let failed = |cause: Cause| StoreError::new(Kind::Other, Effect::None, "enqueue").because(cause);
+    let shown = connection.ask(statement, &promised(job)).await.map_err(failed)?;
+    if shown.is_empty() {
+        return Err(failed(format!("{}: {PROMISED_OTHERWISE}", job.id).into()));
+    }
+    Ok(())
 }
 
 /// Promises in the order in which they are to be written: transactions that promise into several lines take them in one order, so that
@@ -72,7 +98,7 @@ pub(crate) struct Columns {
 }
 
 impl Columns {
-    pub(crate) fn decode(self) -> Result<Job, Malformed> {
+    pub(crate) fn decode(self) -> std::result::Result<Job, Malformed> {
         let life = Token::from_bytes(sixteen(&self.life)?);
         let answers = match (&self.holder, self.fence) {
             (Some(token), Some(fence)) => {
@@ -109,11 +135,11 @@ impl Columns {
     }
 }
 
-fn sixteen(bytes: &[u8]) -> Result<[u8; 16], Malformed> {
+fn sixteen(bytes: &[u8]) -> std::result::Result<[u8; 16], Malformed> {
     bytes.try_into().map_err(|_| Malformed { what: "name in a job" })
 }
 
-fn text(bytes: Option<Vec<u8>>) -> Result<Option<Box<str>>, Malformed> {
+fn text(bytes: Option<Vec<u8>>) -> std::result::Result<Option<Box<str>>, Malformed> {
     let text = |bytes| String::from_utf8(bytes).map_err(|_| Malformed { what: "text of a job" });
     Ok(bytes.map(text).transpose()?.map(String::into_boxed_str))
 }

@@ -134,6 +134,14 @@ impl Job {
         }
     }
 
+    /// The same is promised, by the same attempt, whenever that is.
+    #[must_use]
+    pub fn is_promised_as(&self, other: &Self) -> bool {
+        self.id == other.id
+            && (&self.effect, &self.payload, &self.line) == (&other.effect, &other.payload, &other.line)
+            && self.answers == other.answers
+    }
+
     /// What the provider is to dedupe by: the same at every try, on every node.
     ///
     /// A job whose answer is the record's goes by the record's own derived key, because that is what a probe asks by and a webhook
@@ -146,6 +154,11 @@ impl Job {
         }
     }
 }
+
+/// Why a promise is refused whose name a job has already: a request that is run once more promises under the names of its first run.
+pub const PROMISED_OTHERWISE: &str = "an earlier run of the same request has promised something else under this name, or in another line, and \
+     that job is not parked; nothing was written. While it waits, try again when it is parked or settled; once it is over, only what it \
+     promised can be promised again";
 
 /// How far a job has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -228,6 +241,10 @@ pub trait Jobs: Store {
     ///
     /// # Contract
     /// - Every field comes back as it was promised, and a promise made again is one promise. (`every_field_of_a_job_comes_back`)
+    /// - Of a name whose job is parked, it takes that job's place: what is promised now is due, and its tries count from the start.
+    ///   (`a_promise_takes_the_place_of_a_parked_one`)
+    /// - Of a name whose job stands and is another, or is in another line, it is refused, and nothing is written.
+    ///   (`a_promise_that_stands_is_not_replaced`)
     fn promise(&self, jobs: &[Job]) -> impl Future<Output = Result<()>> + Send;
 
     /// Claims jobs that are due, the longest due first, without waiting for others that do the same. Of a line, only the first that is
@@ -284,7 +301,8 @@ pub trait Jobs: Store {
 
 /// A store whose outbox can be written to in a caller's transaction.
 pub trait Enqueue: Join + Jobs {
-    /// Writes jobs in the transaction: they are promised when the caller has committed, and not before.
+    /// Writes jobs in the transaction: they are promised when the caller has committed, and not before. A name that has a job already
+    /// is as in [`Jobs::promise`]; after a refusal the caller rolls back.
     ///
     /// Transactions that promise into one line wait for each other until they end, so that the order of a line is that of the commits.
     fn enqueue(

@@ -210,7 +210,8 @@ fn check(policy: &Policy, pattern: &str, handler: Handler) -> Result<(), RouteEr
         let words = "a handler with recovery points goes on after them only under `resume`";
         return Err(RouteError(format!("{pattern:?}: {words}; choose that profile, or crash policy")));
     }
-    let credential = policy.request_headers.iter().find(|name| CREDENTIALS.contains(&&***name));
+    let is_credential = |name: &&Box<str>| CREDENTIALS.iter().any(|one| one.eq_ignore_ascii_case(name));
+    let credential = policy.request_headers.iter().find(is_credential);
     if let (Handler::Phased, Some(name)) = (handler, credential) {
         let words = "is a credential, and is not kept with a request";
         return Err(RouteError(format!(
@@ -310,7 +311,8 @@ mod tests {
         assert!(routes.runs().resumes && routes.runs().operations.contains(route.operation()));
         let words = phased(Profile::Payments.policy()).unwrap_err().to_string();
         assert!(words.contains("only under `resume`"), "{words}");
-        for name in CREDENTIALS {
+        // As names of headers are: `stored` keeps them whatever their letters.
+        for name in CREDENTIALS.into_iter().chain(["Authorization", "PROXY-AUTHORIZATION", "Cookie"]) {
             let policy = Policy { request_headers: vec![name.into()], ..Profile::Resume.policy() };
             let words = phased(policy).unwrap_err().to_string();
             assert!(words.contains(name) && words.contains("is a credential"), "{words}");

@@ -8,7 +8,7 @@ use oncegate_core::identity::{Fence, Token};
 use oncegate_core::record::{Holder, Reason};
 use oncegate_core::time::Timestamp;
 use oncegate_store::jobs::{Became, Claim, Depth, Job, JobId, Jobs, Receipt, Report, Stage};
-use oncegate_store::{Durability, Store};
+use oncegate_store::{Durability, Effect, Store};
 use tokio::sync::Barrier;
 
 use crate::Harness;
@@ -72,10 +72,8 @@ pub async fn every_field_of_a_job_comes_back<H: Harness<Store: Jobs>>(harness: H
     };
     let other = Job { record: id("b"), effect: "mail".into(), payload: Vec::new(), ..job(3) };
     store.promise(&[plain.clone(), full.clone()]).await.expect("promised");
-    store
-        .promise(&[Job { payload: b"other".to_vec(), ..full.clone() }, other.clone()])
-        .await
-        .expect("promised");
+    let again = Job { created_at: FAR_AHEAD, due_at: LONG_AGO, ..full.clone() };
+    store.promise(&[again, other.clone()]).await.expect("promised");
     store.promise(&[]).await.expect("nothing is promised");
     for one in [&plain, &full, &other] {
         assert_eq!(store.job(one.id).await.expect("read").as_ref(), Some(one));
@@ -88,6 +86,62 @@ pub async fn every_field_of_a_job_comes_back<H: Harness<Store: Jobs>>(harness: H
         let store = harness.open().await;
         assert_eq!(store.job(full.id).await.expect("read"), Some(full), "after a reopening");
     }
+}
+
+/// A request that is run once more, after an operator has said that its first call did not happen, promises under the same name.
+pub async fn a_promise_takes_the_place_of_a_parked_one<H: Harness<Store: Jobs>>(harness: H) {
+    let store = harness.open().await;
+    let holder = |n| Some(Holder { life: token(7), token: token(n), fence: Fence::from_raw(i64::MAX) });
+    let first = Job { answers: holder(1), ..in_line(1, "one") };
+    store.promise(&[first.clone(), in_line(2, "one")]).await.expect("promised");
+    assert_eq!(claimed(&store, 1, 10).await, [first.id]);
+    assert!(report(&store, 1, first.id, Became::Parked(why("declined"))).await);
+    let second =
+        Job { effect: "mail".into(), payload: b"other".to_vec(), answers: holder(2), ..first.clone() };
+    store.promise(std::slice::from_ref(&second)).await.expect("promised again");
+    assert_eq!(store.job(second.id).await.expect("read").as_ref(), Some(&second));
+    assert_eq!(second.downstream_key(), first.downstream_key(), "what the provider dedupes by");
+    assert!(
+        !report(&store, 1, first.id, Became::Done(Receipt::default())).await,
+        "the first one's claim is over"
+    );
+    let found = store.claim(&wanted(token(2), LONG, 10)).await.expect("claimed");
+    let found: Vec<_> = found.iter().map(|job| (job.id, job.tries, job.answers)).collect();
+    assert_eq!(found, [(second.id, 1, holder(2))], "in its old place in its line");
+}
+
+pub async fn a_promise_that_stands_is_not_replaced<H: Harness<Store: Jobs>>(harness: H) {
+    let store = harness.open().await;
+    let holder = |n| Some(Holder { life: token(7), token: token(n), fence: Fence::from_raw(i64::MAX) });
+    let jobs: Vec<_> = (1..=4).map(|n| Job { answers: holder(1), ..job(n) }).collect();
+    store.promise(&jobs).await.expect("promised");
+    assert_eq!(claimed(&store, 1, 3).await, [jobs[0].id, jobs[1].id, jobs[2].id]);
+    assert!(report(&store, 1, jobs[0].id, Became::Done(receipt("r-1"))).await);
+    assert!(report(&store, 1, jobs[1].id, Became::Delivered(receipt("r-2"))).await);
+    let now = store.jobs_of(id("a")).await.expect("read");
+    for stands in &jobs {
+        let others = [
+            Job { payload: b"other".to_vec(), ..stands.clone() },
+            Job { effect: "mail".into(), ..stands.clone() },
+            Job { answers: holder(2), ..stands.clone() },
+            Job { answers: None, ..stands.clone() },
+            Job { line: Some("one".into()), ..stands.clone() },
+        ];
+        for other in others {
+            let refused = store.promise(&[job(9), other]).await.expect_err("it stands");
+            assert_eq!(refused.effect(), Effect::None);
+            assert_eq!(store.jobs_of(id("a")).await.expect("read"), now, "nothing was written");
+        }
+        store.promise(std::slice::from_ref(stands)).await.expect("the same is one promise");
+        assert_eq!(store.jobs_of(id("a")).await.expect("read"), now, "nothing was written");
+    }
+    // Its place is that in its line: a parked one is not moved to another either.
+    assert!(report(&store, 1, jobs[2].id, Became::Parked(why("declined"))).await);
+    let _ = store
+        .promise(&[Job { line: Some("one".into()), ..jobs[2].clone() }])
+        .await
+        .expect_err("it stays in its line");
+    assert_eq!(stage(&store, jobs[2].id).await, Stage::Parked);
 }
 
 pub async fn only_what_is_due_is_claimed<H: Harness<Store: Jobs>>(harness: H) {

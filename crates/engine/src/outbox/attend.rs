@@ -32,6 +32,13 @@ impl<S: Jobs> Engine<S> {
             }
             Err(error) => return again(patience, job.tries, Reason::new("store", error.to_string())),
         }
+        // With this one. Who was claimed more often than it may be tried, and said nothing, may be what its workers died of.
+        if job.tries > patience.park_after.max(1) {
+            let words = "each try ended without a word: its worker died, or lost the store; nothing was sent this time";
+            let given_up = Reason::new("tried_too_often", words);
+            self.doubt_its_record(job, &given_up).await;
+            return Became::Parked(given_up);
+        }
         let sent = send(effect, job, patience.timeout).await;
         counter!(names::OUTBOX_DELIVERY, "effect" => job.effect.to_string(), "result" => sent.word())
             .increment(1);

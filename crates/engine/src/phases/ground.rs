@@ -239,7 +239,8 @@ impl<S: Join> Ground for Standing<S> {
 }
 
 impl<S: Join> Standing<S> {
-    /// Takes the key for a transaction, and reads its row. If an earlier attempt's commit is under way, its end is waited for.
+    /// Takes the key for a transaction, and reads its row. If an earlier attempt's commit is under way, it is asked for once more, and
+    /// then the phase fails as contended: a transaction that waited here would hold its connection meanwhile.
     async fn take(&self, connection: &mut dyn Connection) -> Result<Option<Arc<Record>>, StoreError> {
         match self.engine.store().take(connection, self.id()).await? {
             Taken::Mine(row) => Ok(row.map(|row| Arc::new(*row))),

@@ -10,7 +10,7 @@ use oncegate_store::jobs::{Became, Claim, Job, JobId, Jobs, Receipt, Report, Sta
 use oncegate_store::{Filter, Store as _};
 use oncegate_store_sql::SqliteStore;
 
-use crate::provider::{Does, Provider, later, receipt};
+use crate::provider::{Does, Provider, QUICK, later, receipt};
 use crate::stores::{promise, sqlite};
 use crate::world::{Hand, id, replayed, request, route, row};
 
@@ -132,6 +132,29 @@ async fn a_record_stays_in_progress_while_its_job_is_tried_again() {
         assert_eq!(row(&engine, promised.record).await.state, State::InProgress);
         hand.turn(Duration::from_mins(10));
     }
+    assert_eq!(work(&engine, &provider).await, 1);
+    assert_eq!(*replayed(&engine, &lasting(), "a").await, receipt(&promised.downstream_key()));
+}
+
+/// A job that kills whoever sends it says nothing of itself: it was sent for ever, and took its worker with it each time.
+#[tokio::test]
+async fn a_job_whose_workers_died_as_often_as_it_may_be_tried_is_given_up_and_not_sent_again() {
+    let (engine, hand, _place) = node().await;
+    let promised = entrusted(&engine, "a").await;
+    let provider = Provider::willing();
+    let span = Duration::from_secs(5);
+    for n in 1..=u8::try_from(QUICK.park_after).unwrap() {
+        let claim = Claim { token: Token::from_bytes([n; 16]), effects: &["charge"], span, limit: 1 };
+        assert_eq!(engine.store().claim(&claim).await.unwrap().len(), 1);
+        hand.turn(span);
+    }
+    assert_eq!(work(&engine, &provider).await, 1);
+    assert!(provider.calls().is_empty());
+    let parked = job(&engine, promised.id).await;
+    assert_eq!((parked.stage, parked.last_error.unwrap().code()), (Stage::Parked, "tried_too_often"));
+    assert!(matches!(row(&engine, promised.record).await.state, State::Unknown(_)));
+    // An operator who has mended it puts it back.
+    assert!(engine.store().unpark(promised.id).await.unwrap());
     assert_eq!(work(&engine, &provider).await, 1);
     assert_eq!(*replayed(&engine, &lasting(), "a").await, receipt(&promised.downstream_key()));
 }

@@ -78,10 +78,11 @@ impl Failure {
 }
 
 /// Whether an error of severity `ERROR` with this code is the server's word about a statement (or a commit), which is undone then. The
-/// others may be a pooler's, or come with a shutdown: they tell nothing about a commit that was under way.
+/// others may be a pooler's, or come with a shutdown, or say that nobody knows (40003): they tell nothing about a commit that was
+/// under way.
 #[must_use]
 pub fn is_of_the_statement(code: &str) -> bool {
-    !code.starts_with("08") && !code.starts_with("57P")
+    !code.starts_with("08") && !code.starts_with("57P") && code != "40003"
 }
 
 /// A server is there and knows us, or the database, not: waiting will not help.
@@ -118,5 +119,21 @@ impl From<tokio_postgres::Error> for Failure {
 impl From<Malformed> for Failure {
     fn from(malformed: Malformed) -> Self {
         Self::Malformed(malformed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_of_the_statement;
+
+    #[test]
+    fn only_what_the_server_says_of_a_statement_is_a_refusal() {
+        for refusal in ["23505", "40001", "40P01", "55P03", "22P02", "57014", "53100"] {
+            assert!(is_of_the_statement(refusal), "{refusal}");
+        }
+        // A connection that broke, a server that ends, and in so many words: nobody knows whether it was completed.
+        for doubt in ["08006", "08007", "57P01", "57P02", "40003"] {
+            assert!(!is_of_the_statement(doubt), "{doubt}");
+        }
     }
 }

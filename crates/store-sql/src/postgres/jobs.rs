@@ -6,7 +6,7 @@ use oncegate_core::identity::{RecordId, Token};
 use oncegate_core::time::{Timestamp, micros};
 use oncegate_store::jobs::{Claim, Depth, Enqueue, Job, JobId, Jobs, Report};
 use oncegate_store::join::Connection;
-use oncegate_store::{Effect, Kind, Result, StoreError};
+use oncegate_store::{Effect, Result};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
@@ -15,7 +15,7 @@ use super::error::Failure;
 use super::link::Link;
 use super::statements::Query;
 use super::statements::jobs::Outbox;
-use crate::job::{Columns, Said, in_order, promised};
+use crate::job::{Columns, Said, enqueue_one, in_order};
 
 /// Writes jobs in the transaction that `connection` is in; each line that they go to is locked until it ends.
 pub(super) async fn enqueue_in(
@@ -24,10 +24,7 @@ pub(super) async fn enqueue_in(
     jobs: &[Job],
 ) -> Result<()> {
     for job in in_order(jobs) {
-        connection
-            .ask(&statements.enqueue, &promised(job))
-            .await
-            .map_err(|cause| StoreError::new(Kind::Other, Effect::None, "enqueue").because(cause))?;
+        enqueue_one(connection, &statements.enqueue, job).await?;
     }
     Ok(())
 }

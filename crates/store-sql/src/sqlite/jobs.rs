@@ -6,21 +6,20 @@ use std::sync::LazyLock;
 
 use oncegate_core::identity::{RecordId, Token};
 use oncegate_core::time::Timestamp;
-use oncegate_store::jobs::{Claim, Depth, Enqueue, Job, JobId, Jobs, Report};
+use oncegate_store::Result;
+use oncegate_store::jobs::{Claim, Depth, Enqueue, Job, JobId, Jobs, PROMISED_OTHERWISE, Report};
 use oncegate_store::join::{self, Value};
-use oncegate_store::{Effect, Kind, Result, StoreError};
 use rusqlite::types::Value as Bound;
 use rusqlite::{Connection, Row, ToSql, params, params_from_iter};
 
 use super::SqliteStore;
 use super::error::Failure;
-use crate::job::{COLUMNS, Columns, PROMISED, Said, promised};
+use crate::job::{AGAIN, COLUMNS, Columns, PROMISED, Said, enqueue_one, promised};
 
-/// A promise made again is one promise.
 static PROMISE: LazyLock<String> = LazyLock::new(|| {
     format!(
         "INSERT INTO job ({PROMISED}, tries, stage) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, 0, 0) \
-         ON CONFLICT (id) DO NOTHING"
+         {AGAIN} RETURNING 1 AS number"
     )
 });
 /// Of one effect, the longest due first; of a line, only the first that is not over.
@@ -55,10 +54,7 @@ pub(super) const DROP: &str = "DELETE FROM job WHERE seq IN (SELECT seq FROM job
 /// Writes jobs in the transaction that `connection` is in. The file has one writer, so a line's order is that of the commits.
 pub(super) async fn enqueue_in(connection: &mut dyn join::Connection, jobs: &[Job]) -> Result<()> {
     for job in jobs {
-        connection
-            .ask(&PROMISE, &promised(job))
-            .await
-            .map_err(|cause| StoreError::new(Kind::Other, Effect::None, "enqueue").because(cause))?;
+        enqueue_one(connection, &PROMISE, job).await?;
     }
     Ok(())
 }
@@ -66,7 +62,9 @@ pub(super) async fn enqueue_in(connection: &mut dyn join::Connection, jobs: &[Jo
 fn promise(connection: &Connection, jobs: &[Job]) -> std::result::Result<(), Failure> {
     let mut statement = connection.prepare_cached(&PROMISE)?;
     for job in jobs {
-        statement.execute(params_from_iter(promised(job).map(bound)))?;
+        if !statement.exists(params_from_iter(promised(job).map(bound)))? {
+            return Err(PROMISED_OTHERWISE.into());
+        }
     }
     Ok(())
 }

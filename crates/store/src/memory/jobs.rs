@@ -6,8 +6,8 @@ use oncegate_core::identity::{RecordId, Token};
 use oncegate_core::time::Timestamp;
 
 use super::MemoryStore;
-use crate::Result;
-use crate::jobs::{Became, Claim, Depth, Job, JobId, Jobs, Report, Stage};
+use crate::jobs::{Became, Claim, Depth, Job, JobId, Jobs, PROMISED_OTHERWISE, Report, Stage};
+use crate::{Effect, Kind, Result, StoreError};
 
 /// Jobs in the order in which they were promised.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,12 +28,23 @@ impl Row {
 }
 
 impl Outbox {
-    fn promise(&mut self, jobs: &[Job]) {
+    fn promise(&mut self, jobs: &[Job]) -> Result<()> {
+        let mut next = self.clone();
         for job in jobs {
-            if !self.0.iter().any(|row| row.job.id == job.id) {
-                self.0.push(Row { job: job.clone(), token: None, over_at: None });
+            match next.0.iter_mut().find(|row| row.job.id == job.id) {
+                None => next.0.push(Row { job: job.clone(), token: None, over_at: None }),
+                Some(row) if row.job.stage == Stage::Parked && row.job.line == job.line => {
+                    row.job = job.clone();
+                }
+                Some(row) if row.job.is_promised_as(job) => {}
+                Some(_) => {
+                    let refused = StoreError::new(Kind::Other, Effect::None, "promise");
+                    return Err(refused.because(PROMISED_OTHERWISE));
+                }
             }
         }
+        *self = next;
+        Ok(())
     }
 
     /// Nobody before it in its line is still to be delivered, or before an operator.
@@ -130,8 +141,7 @@ impl Outbox {
 
 impl Jobs for MemoryStore {
     async fn promise(&self, jobs: &[Job]) -> Result<()> {
-        self.model().outbox.promise(jobs);
-        Ok(())
+        self.model().outbox.promise(jobs)
     }
 
     async fn claim(&self, claim: &Claim<'_>) -> Result<Vec<Job>> {

@@ -46,6 +46,13 @@ impl<T: Transactions> Atomic<T> {
         Ok(Self { lent })
     }
 
+    /// The record's id, for a column of the service's own: the same for every request with this key. Its row is written last, with
+    /// the answer: a foreign key to it must be deferred.
+    #[must_use]
+    pub fn record(&self) -> RecordId {
+        self.lent.record
+    }
+
     /// Promises a call: `payload`, as JSON, goes to the effect of this name, at least once and always under the same downstream key, by
     /// whoever works off the outbox. It is promised when this transaction is committed, and not before.
     ///

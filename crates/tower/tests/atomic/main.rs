@@ -41,6 +41,7 @@ mod phases;
 #[expect(dead_code, reason = "another test needs more of it")]
 mod place;
 mod pooler;
+mod promises;
 mod reap;
 #[path = "../layer/reply.rs"]
 mod reply;

@@ -4,8 +4,10 @@
 //! line holds its lock until the end of the transaction. So the first of a line that is not over cannot be preceded by one that
 //! appears afterwards, and a claim that sees an older state of the line is only too careful.
 
+use oncegate_store::jobs::PROMISED_OTHERWISE;
+
 use super::{Query, Schema, query, table};
-use crate::job::{COLUMNS, PROMISED};
+use crate::job::{AGAIN, COLUMNS, PROMISED};
 
 /// All of them.
 #[derive(Debug)]
@@ -37,10 +39,12 @@ impl Outbox {
         let select = |rest: &str| format!("SELECT {COLUMNS} FROM {job} {rest}");
         Self {
             enqueue: format!(
-                "INSERT INTO {job} ({PROMISED}, tries, stage) SELECT $1::bytea, $2::text, $3::bytea, $4::bytea, $5::bytea, \
-                 $6::bytea, $7::bytea, $8::bigint, $9::bigint, $10::bigint, 0, 0 FROM {} ON CONFLICT (id) DO NOTHING",
+                "INSERT INTO {job} AS job ({PROMISED}, tries, stage) SELECT $1::bytea, $2::text, $3::bytea, $4::bytea, \
+                 $5::bytea, $6::bytea, $7::bytea, $8::bigint, $9::bigint, $10::bigint, 0, 0 FROM {} {AGAIN} \
+                 RETURNING 1::bigint AS number",
                 lock("$4::bytea")
             ),
+            // All or none: a statement of its own is undone by an error, and a text that is no number is one.
             promise: query(
                 first,
                 format!(
@@ -48,9 +52,11 @@ impl Outbox {
                      $5::bytea[], $6::bytea[], $7::bytea[], $8::bigint[], $9::bigint[], $10::bigint[]) \
                      WITH ORDINALITY AS new ({PROMISED}, place)), \
                      locked AS MATERIALIZED (SELECT {} FROM (SELECT DISTINCT line FROM new WHERE line IS NOT NULL \
-                     ORDER BY line) lines) \
-                     INSERT INTO {job} ({PROMISED}, tries, stage) SELECT {PROMISED}, 0, 0 \
-                     FROM new, (SELECT count(*) FROM locked) taken ORDER BY place ON CONFLICT (id) DO NOTHING",
+                     ORDER BY line) lines), \
+                     written AS (INSERT INTO {job} AS job ({PROMISED}, tries, stage) SELECT {PROMISED}, 0, 0 \
+                     FROM new, (SELECT count(*) FROM locked) taken ORDER BY place {AGAIN} RETURNING id) \
+                     SELECT (CASE WHEN (SELECT count(*) FROM written) = (SELECT count(*) FROM new) THEN '1' \
+                     ELSE '{PROMISED_OTHERWISE}' END)::int",
                     lock("line")
                 ),
             ),

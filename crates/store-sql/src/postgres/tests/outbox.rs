@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use oncegate_conformance::samples::{LONG_AGO, id, token};
 use oncegate_store::jobs::{Became, Claim, Job, JobId, Jobs, Receipt, Report};
-use oncegate_store::join::{Asking, Connection, Value};
+use oncegate_store::join::{Asking, Connection, Shown, Value};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, NoTls};
 
@@ -32,8 +32,8 @@ impl Connection for Callers {
         Box::pin(async move {
             let bound: Vec<Box<dyn ToSql + Sync + Send>> = values.iter().map(bound).collect();
             let bound: Vec<_> = bound.iter().map(|one| &**one as &(dyn ToSql + Sync)).collect();
-            self.0.query(sql, &bound).await?;
-            Ok(Vec::new())
+            let rows = self.0.query(sql, &bound).await?;
+            Ok(rows.iter().map(|_| Shown::default()).collect())
         })
     }
 }

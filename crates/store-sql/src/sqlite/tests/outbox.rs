@@ -2,8 +2,8 @@
 
 use oncegate_core::identity::Token;
 use oncegate_store::jobs::{Job, JobId, Jobs};
-use oncegate_store::join::{self, Asking, Value};
-use rusqlite::params_from_iter;
+use oncegate_store::join::{self, Asking, Shown, Value};
+use rusqlite::{Statement, params_from_iter};
 
 use super::*;
 
@@ -13,8 +13,12 @@ struct Callers(Connection);
 impl join::Connection for Callers {
     fn ask<'a>(&'a mut self, sql: &'a str, values: &'a [Value<'a>]) -> Asking<'a> {
         let values = values.iter().cloned().map(jobs::bound);
-        let asked = self.0.execute(sql, params_from_iter(values));
-        Box::pin(async move { asked.map(|_| Vec::new()).map_err(Into::into) })
+        let shown = |statement: &mut Statement<'_>| {
+            let rows = statement.query_map(params_from_iter(values), |_| Ok(Shown::default()))?;
+            rows.collect()
+        };
+        let asked = self.0.prepare(sql).and_then(|mut statement| shown(&mut statement));
+        Box::pin(async move { asked.map_err(Into::into) })
     }
 }
 
