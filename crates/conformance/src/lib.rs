@@ -64,6 +64,7 @@ macro_rules! for_each_case {
             due_finds_what_is_due
             due_goes_on_from_a_moment
             parked_is_never_due
+            a_scan_says_whether_it_came_to_the_end
             lines_take_turns
             no_line_is_passed_over
             only_what_waits_is_called

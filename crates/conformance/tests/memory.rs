@@ -66,6 +66,8 @@ enum Flaw {
     CachesReads,
     /// Scans return the youngest of what is due.
     ScansTheYoungest,
+    /// A scan says that it came to the end if it has fewer rows than its limit.
+    ScansToTheEnd,
     /// Scans begin with the first, whatever they are told.
     ScansFromTheFirst,
     /// Who has most waits least.
@@ -155,6 +157,10 @@ impl Store for Broken {
     async fn due_in(&self, what: Due, moments: Moments, limit: usize) -> Result<Scan> {
         match self.flaw {
             Flaw::ScansTheYoungest => {}
+            Flaw::ScansToTheEnd => {
+                let scan = self.inner.due_in(what, moments, limit).await?;
+                return Ok(Scan { is_cut: scan.records.len() >= limit, ..scan });
+            }
             Flaw::ScansFromTheFirst => return self.inner.due(what, moments.by, limit).await,
             _ => return self.inner.due_in(what, moments, limit).await,
         }
@@ -264,6 +270,7 @@ broken_harness!(Blind, Flaw::SwapsBlindly);
 broken_harness!(Forgetful, Flaw::LosesWrites);
 broken_harness!(Caching, Flaw::CachesReads);
 broken_harness!(Youngest, Flaw::ScansTheYoungest);
+broken_harness!(ToTheEnd, Flaw::ScansToTheEnd);
 broken_harness!(FromTheFirst, Flaw::ScansFromTheFirst);
 broken_harness!(Unfiltered, Flaw::PagesForgetTheFilter);
 broken_harness!(Turnless, Flaw::TakesNoTurns);
@@ -302,6 +309,9 @@ fn each_flaw_is_found_out_by_its_case() {
     fails("reads_follow_writes", || run::<Caching, _>(cases::reads_follow_writes));
     fails("due_finds_what_is_due", || run::<Youngest, _>(cases::due_finds_what_is_due));
     fails("due_goes_on_from_a_moment", || run::<FromTheFirst, _>(cases::due_goes_on_from_a_moment));
+    fails("a_scan_says_whether_it_came_to_the_end", || {
+        run::<ToTheEnd, _>(cases::a_scan_says_whether_it_came_to_the_end);
+    });
     fails("lines_take_turns", || run::<Turnless, _>(cases::lines_take_turns));
     fails("no_line_is_passed_over", || run::<Turnless, _>(cases::no_line_is_passed_over));
     fails("browsing_filters", || run::<Unfiltered, _>(cases::browsing_filters));

@@ -33,7 +33,7 @@ use signals::Signals;
 
 pub use apart::Apart;
 pub use error::{Effect, Kind, StoreError};
-pub use query::{Counts, Cursor, Due, Filter, Moments, Page, Scan};
+pub use query::{Counts, Cursor, Due, Filter, Moments, Page, SCAN_BYTES_MAX, Scan};
 pub use turns::{Backlog, Turn, Waiting};
 pub use write::{Change, Outcome, Write};
 
@@ -83,6 +83,8 @@ pub trait Store: Send + Sync + 'static {
     /// - Each kind finds exactly its rows, oldest first, up to the limit. (`due_finds_what_is_due`)
     /// - What is due before the first moment stands in nobody's way. (`due_goes_on_from_a_moment`)
     /// - A parked record is never due. (`parked_is_never_due`)
+    /// - A scan that stops before the end, at its limit or because of what it has read, says so; one that came to the end does not.
+    ///   (`a_scan_says_whether_it_came_to_the_end`)
     fn due_in(&self, what: Due, moments: Moments, limit: usize) -> impl Future<Output = Result<Scan>> + Send;
 
     /// The same of all whose moment has come by `now`.

@@ -14,7 +14,7 @@ use oncegate_core::time::Timestamp;
 use crate::apart::Apart;
 use crate::clock::Clock;
 use crate::error::{Effect, Kind, StoreError};
-use crate::query::{Counts, Cursor, Due, Filter, Moments, Page, Scan};
+use crate::query::{Counts, Cursor, Due, Filter, Moments, Page, SCAN_BYTES_MAX, Scan};
 use crate::shared_cache::Realm;
 use crate::signals::Signals;
 use crate::turns::{BACKLOG_MAX, Backlog, Calling, Line, Turn, Waiting, in_turns};
@@ -86,7 +86,7 @@ impl Model {
 
     /// Rows that are due, the longest first.
     #[must_use]
-    pub fn due(&self, what: Due, moments: Moments, limit: usize) -> Vec<Record> {
+    pub fn due(&self, what: Due, moments: Moments, limit: usize) -> Scan {
         let mut due: Vec<_> = self
             .rows
             .values()
@@ -94,7 +94,17 @@ impl Model {
             .filter(|(moment, ..)| moments.contain(*moment))
             .collect();
         due.sort_by_key(|(moment, seq, _)| (*moment, *seq));
-        due.into_iter().take(limit).map(|(.., record)| record.clone()).collect()
+        let mut scan = Scan::default();
+        let mut bytes = 0;
+        for (.., record) in due {
+            scan.is_cut = scan.records.len() >= limit || bytes >= SCAN_BYTES_MAX;
+            if scan.is_cut {
+                break;
+            }
+            bytes += answer_bytes(record);
+            scan.records.push(record.clone());
+        }
+        scan
     }
 
     /// What waits, in turns.
@@ -129,7 +139,8 @@ impl Model {
             line.filter(|(moment, ..)| *moment <= now).map(|(.., record)| (*record).clone()).collect()
         };
         let records = in_turns(called.iter().map(due).collect(), turn.limit);
-        Waiting { scan: Scan { records, unreadable: 0 }, next: next.map(Cursor::new), is_round }
+        let scan = Scan { records, ..Scan::default() };
+        Waiting { scan, next: next.map(Cursor::new), is_round }
     }
 
     /// How much waits.
@@ -238,6 +249,13 @@ fn matches(filter: &Filter, record: &Record) -> bool {
         && created_before.is_none_or(|before| record.created_at < before)
 }
 
+fn answer_bytes(record: &Record) -> usize {
+    match &record.state {
+        State::Completed(answer) => answer.size_hint(),
+        _ => 0,
+    }
+}
+
 fn is_parked(record: &Record) -> bool {
     matches!(&record.state, State::Unknown(doubt) if doubt.parked)
 }
@@ -295,7 +313,7 @@ impl Store for MemoryStore {
     }
 
     async fn due_in(&self, what: Due, moments: Moments, limit: usize) -> Result<Scan> {
-        Ok(Scan { records: self.model().due(what, moments, limit), unreadable: 0 })
+        Ok(self.model().due(what, moments, limit))
     }
 
     async fn waiting(&self, turn: &Turn, now: Timestamp) -> Result<Waiting> {

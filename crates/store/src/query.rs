@@ -68,7 +68,13 @@ pub struct Scan {
     pub records: Vec<Record>,
     /// How many more there were that cannot be read. They hinder nobody, but somebody should look.
     pub unreadable: usize,
+    /// It stopped before it had come to the end: at its limit, at [`SCAN_BYTES_MAX`], or because its time was over. The next one may find
+    /// more; how many rows there are does not say so.
+    pub is_cut: bool,
 }
+
+/// A scan stops early once the answers it has read are this large: a reaper has no use for more at once.
+pub const SCAN_BYTES_MAX: usize = 8 << 20;
 
 /// Which rows to show. Empty: all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -26,7 +26,7 @@ pub struct Turn {
 /// What a turn came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Waiting {
-    /// The rows: the first of each line that was called, then the second of each, and so on.
+    /// The rows: the first of each line that was called, then the second of each, and so on. Whether there are more says `is_round`.
     pub scan: Scan,
     /// Where the next turn goes on.
     pub next: Option<Cursor>,

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use oncegate_core::record::{Record, StateKind};
 use oncegate_core::time::{Timestamp, micros};
-use oncegate_store::{Due, Moments, Scan};
+use oncegate_store::{Due, Moments, SCAN_BYTES_MAX, Scan};
 use tokio_postgres::types::ToSql;
 
 use super::error::Failure;
@@ -26,8 +26,6 @@ pub(super) const SCAN_TIME: Duration = Duration::from_secs(5);
 const LOOK_AGAIN: Duration = Duration::from_hours(1);
 /// Notes of the first page of answers: a reaper that is behind finds a batch under a few, and every row under a page is read twice.
 const ANSWER_NOTES: i64 = 8;
-/// A scan stops early once the answers it has read are this large.
-const SCAN_BYTES_MAX: i64 = 8 << 20;
 
 /// A row that is due.
 struct Found {
@@ -56,23 +54,26 @@ pub(super) async fn due(
     let leases = notes(StateKind::InProgress, NOTES_AT_ONCE);
     let answers = notes(StateKind::Completed, ANSWER_NOTES);
     let lapsed = |resumable| Wanted { state: leases.kind, resumable: Some(resumable), moments, limit };
-    let mut found = Vec::new();
+    let (mut found, mut is_cut) = (Vec::new(), false);
     match what {
         Due::Pending => found = pending(session, statements, moments, limit_rows).await?,
         Due::Doubted => found = attended(session, statements, "doubted", moments, limit_rows).await?,
-        Due::Lapsed => noted(&leases, &lapsed(false), time, &mut found).await?,
-        Due::Resumable => noted(&leases, &lapsed(true), time, &mut found).await?,
+        Due::Lapsed => is_cut = noted(&leases, &lapsed(false), time, &mut found).await?,
+        Due::Resumable => is_cut = noted(&leases, &lapsed(true), time, &mut found).await?,
         Due::Expired => {
             let expired = Wanted { state: answers.kind, resumable: None, moments, limit };
             // In this order: notes of leases become notes of answers, and never the other way round.
-            noted(&leases, &expired, time / 2, &mut found).await?;
-            noted(&answers, &expired, time / 2, &mut found).await?;
+            is_cut = noted(&leases, &expired, time / 2, &mut found).await?;
+            is_cut |= noted(&answers, &expired, time / 2, &mut found).await?;
             found.extend(attended(session, statements, "expired", moments, limit_rows).await?);
             found.extend(kept(session, statements, moments, limit_rows).await?);
         }
     }
     keep_first(&mut found, limit);
-    read(session, statements, what, found).await
+    is_cut |= found.len() >= limit;
+    let mut scan = read(session, statements, what, found).await?;
+    scan.is_cut |= is_cut;
+    Ok(scan)
 }
 
 /// Looks at all that waits: workers ask for it line by line.
@@ -129,13 +130,13 @@ struct Wanted {
     limit: usize,
 }
 
-/// Adds to `found` what is under due notes of one kind, until none further on can be due earlier, or the time is over.
+/// Adds to `found` what is under due notes of one kind, until none further on can be due earlier, or the time is over: whether it is.
 async fn noted(
     notes: &Notes<'_>,
     wanted: &Wanted,
     time: Duration,
     found: &mut Vec<Found>,
-) -> Result<(), Failure> {
+) -> Result<bool, Failure> {
     let started = Instant::now();
     let [_, now] = wanted.moments;
     let mut from = (i64::MIN, i64::MIN);
@@ -151,13 +152,16 @@ async fn noted(
         found.extend(notes.rows(&page, wanted, until).await?);
         keep_first(found, wanted.limit);
         let is_enough = last_moment(found).is_some_and(|moment| moment <= page.to.0);
-        if is_enough || page.is_last || started.elapsed() >= time {
+        if is_enough || page.is_last {
             break;
+        }
+        if started.elapsed() >= time {
+            return Ok(true);
         }
         from = page.to;
         at_once = NOTES_AT_ONCE.min(2 * at_once);
     }
-    Ok(())
+    Ok(false)
 }
 
 /// The longest due of them, each once.
@@ -239,13 +243,13 @@ async fn read(
     found: Vec<Found>,
 ) -> Result<Scan, Failure> {
     let mut bytes = 0;
-    let within = found.into_iter().take_while(|row| {
+    let within = found.iter().take_while(|row| {
         let is_room = bytes < SCAN_BYTES_MAX;
-        bytes += row.answer_bytes;
+        bytes += usize::try_from(row.answer_bytes).unwrap_or(0);
         is_room
     });
     let seqs: Vec<i64> = within.map(|row| row.seq).collect();
-    let mut scan = Scan::default();
+    let mut scan = Scan { is_cut: seqs.len() < found.len(), ..Scan::default() };
     if seqs.is_empty() {
         return Ok(scan);
     }
