@@ -55,10 +55,12 @@ pub(crate) async fn due(
         }
         offset += found.len() / 2;
         for found in found.chunks_exact(2) {
-            bytes += size(&found[1]);
             match decode(&found[0], &found[1]) {
                 Ok(record) if !what.moment(&record).is_some_and(|moment| moments.contain(moment)) => {}
-                Ok(record) if met.insert(record.id) => scan.records.push(record),
+                Ok(record) if met.insert(record.id) => {
+                    bytes += size(&found[1]);
+                    scan.records.push(record);
+                }
                 Ok(_) => {}
                 Err(_) => scan.unreadable += 1,
             }

@@ -360,6 +360,8 @@ async fn damaged_rows_hinder_nobody() {
     store.apply(&batch).await.expect("applied").clear();
     let name = |n: usize| format!("{{oncegate}}:row:{}", rows[n].id);
     assert_eq!(server.command(&["SET", &name(0), "garbage"]), "OK");
+    // Larger than all that a scan reads.
+    assert_ne!(server.command(&["SETRANGE", &name(0), "9437184", "X"]), "0");
     assert_eq!(server.command(&["SET", &name(1), ""]), "OK");
     // In the scope: it would be another's row.
     assert_ne!(server.command(&["SETRANGE", &name(2), "17", "X"]), "0");

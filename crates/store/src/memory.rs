@@ -14,7 +14,7 @@ use oncegate_core::time::Timestamp;
 use crate::apart::Apart;
 use crate::clock::Clock;
 use crate::error::{Effect, Kind, StoreError};
-use crate::query::{Counts, Cursor, Due, Filter, Moments, Page, SCAN_BYTES_MAX, Scan};
+use crate::query::{Counts, Cursor, Due, Filter, Moments, Page, SCAN_BYTES_MAX, Scan, answer_bytes};
 use crate::shared_cache::Realm;
 use crate::signals::Signals;
 use crate::turns::{BACKLOG_MAX, Backlog, Calling, Line, Turn, Waiting, in_turns};
@@ -247,13 +247,6 @@ fn matches(filter: &Filter, record: &Record) -> bool {
             .is_none_or(|reference| record.provider_reference.as_deref() == Some(reference))
         && created_from.is_none_or(|from| record.created_at >= from)
         && created_before.is_none_or(|before| record.created_at < before)
-}
-
-fn answer_bytes(record: &Record) -> usize {
-    match &record.state {
-        State::Completed(answer) => answer.size_hint(),
-        _ => 0,
-    }
 }
 
 fn is_parked(record: &Record) -> bool {

@@ -8,6 +8,7 @@ use oncegate_core::record::codec::state_number;
 use oncegate_core::record::{Record, State, StateKind};
 use oncegate_core::response::Answer;
 use oncegate_core::time::{Timestamp, micros};
+use oncegate_store::query::answer_bytes;
 use oncegate_store::{Change, Due, Moments, Outcome, SCAN_BYTES_MAX, Scan, Write};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Rows, params};
 
@@ -299,10 +300,7 @@ fn collect(mut rows: Rows<'_>, limit: usize, into: &mut Scan) -> Result<(), Fail
         }
         match decode(row) {
             Ok(record) => {
-                bytes += match &record.state {
-                    State::Completed(answer) => answer.size_hint(),
-                    _ => 0,
-                };
+                bytes += answer_bytes(&record);
                 count += 1;
                 into.records.push(record);
             }
