@@ -40,7 +40,10 @@ pub use trail::{
     old_entries_are_dropped, only_the_winner_tells, what_is_kept_apart_comes_back,
 };
 
-pub use waiting::{lines_take_turns, no_line_is_passed_over, only_what_waits_is_called, the_backlog_is_true};
+pub use waiting::{
+    lines_take_turns, no_line_is_passed_over, only_what_waits_is_called, the_backlog_is_true,
+    the_doubts_are_true,
+};
 
 /// Random histories with injected faults; hundreds of them.
 pub async fn random_histories_equal_the_model<H: Harness>(_: H) {

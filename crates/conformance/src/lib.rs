@@ -69,6 +69,7 @@ macro_rules! for_each_case {
             no_line_is_passed_over
             only_what_waits_is_called
             the_backlog_is_true
+            the_doubts_are_true
             browsing_filters
             browsing_pages_show_each_row_once
             counts_are_true

@@ -14,8 +14,8 @@ use oncegate_store::memory::MemoryStore;
 use oncegate_store::shared_cache::Realm;
 use oncegate_store::signals::Signals;
 use oncegate_store::{
-    Apart, Backlog, Capability, Change, Counts, Cursor, Due, Effect, Filter, Kind, Moments, Outcome, Page,
-    Result, Scan, Store, StoreError, Turn, Waiting, Write,
+    Apart, Backlog, Capability, Change, Counts, Cursor, Doubts, Due, Effect, Filter, Kind, Moments, Outcome,
+    Page, Result, Scan, Store, StoreError, Turn, Waiting, Write,
 };
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -72,6 +72,8 @@ enum Flaw {
     ScansFromTheFirst,
     /// Who has most waits least.
     TakesNoTurns,
+    /// What is parked is counted no more.
+    ForgetsTheParked,
     /// Later pages forget the filter.
     PagesForgetTheFilter,
     /// The clock stands still.
@@ -187,6 +189,15 @@ impl Store for Broken {
         self.inner.backlog().await
     }
 
+    async fn doubts(&self) -> Result<Doubts> {
+        let doubts = self.inner.doubts().await?;
+        match self.flaw {
+            // Whatever was parked is done with.
+            Flaw::ForgetsTheParked => Ok(Doubts { parked: Backlog::default(), ..doubts }),
+            _ => Ok(doubts),
+        }
+    }
+
     async fn browse(&self, filter: &Filter, after: Option<&Cursor>, limit: usize) -> Result<Page> {
         match (self.flaw, after) {
             (Flaw::PagesForgetTheFilter, Some(_)) => {
@@ -273,6 +284,7 @@ broken_harness!(Youngest, Flaw::ScansTheYoungest);
 broken_harness!(ToTheEnd, Flaw::ScansToTheEnd);
 broken_harness!(FromTheFirst, Flaw::ScansFromTheFirst);
 broken_harness!(Unfiltered, Flaw::PagesForgetTheFilter);
+broken_harness!(Forgetting, Flaw::ForgetsTheParked);
 broken_harness!(Turnless, Flaw::TakesNoTurns);
 broken_harness!(Frozen, Flaw::FrozenClock);
 broken_harness!(Talkative, Flaw::TellsOfRefusals);
@@ -314,6 +326,7 @@ fn each_flaw_is_found_out_by_its_case() {
     });
     fails("lines_take_turns", || run::<Turnless, _>(cases::lines_take_turns));
     fails("no_line_is_passed_over", || run::<Turnless, _>(cases::no_line_is_passed_over));
+    fails("the_doubts_are_true", || run::<Forgetting, _>(cases::the_doubts_are_true));
     fails("browsing_filters", || run::<Unfiltered, _>(cases::browsing_filters));
     fails("the_clock_never_runs_backwards", || run::<Frozen, _>(cases::the_clock_never_runs_backwards));
     fails("an_entry_comes_with_its_write", || run::<Talkative, _>(cases::an_entry_comes_with_its_write));

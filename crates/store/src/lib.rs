@@ -34,7 +34,7 @@ use signals::Signals;
 pub use apart::Apart;
 pub use error::{Effect, Kind, StoreError};
 pub use query::{Counts, Cursor, Due, Filter, Moments, Page, SCAN_BYTES_MAX, Scan};
-pub use turns::{Backlog, Turn, Waiting};
+pub use turns::{Backlog, Doubts, Turn, Waiting};
 pub use write::{Change, Outcome, Write};
 
 /// What every verb of a store gives.
@@ -106,6 +106,12 @@ pub trait Store: Send + Sync + 'static {
     /// # Contract
     /// - It is what the rows say. (`the_backlog_is_true`)
     fn backlog(&self) -> impl Future<Output = Result<Backlog>> + Send;
+
+    /// How much is unknown, and since when. Quick, however much it is: every node asks again and again.
+    ///
+    /// # Contract
+    /// - It is what the rows say. (`the_doubts_are_true`)
+    fn doubts(&self) -> impl Future<Output = Result<Doubts>> + Send;
 
     /// Rows for people, newest first, a page at a time.
     ///

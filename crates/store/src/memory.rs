@@ -17,7 +17,7 @@ use crate::error::{Effect, Kind, StoreError};
 use crate::query::{Counts, Cursor, Due, Filter, Moments, Page, SCAN_BYTES_MAX, Scan, answer_bytes};
 use crate::shared_cache::Realm;
 use crate::signals::Signals;
-use crate::turns::{BACKLOG_MAX, Backlog, Calling, Line, Turn, Waiting, in_turns};
+use crate::turns::{BACKLOG_MAX, Backlog, Calling, Doubts, Line, Turn, Waiting, in_turns};
 use crate::write::{Change, Outcome, Write};
 use crate::{Capability, Durability, Result, Sharing, Store, Writing};
 
@@ -149,6 +149,21 @@ impl Model {
         let moments: Vec<_> = self.records().filter_map(|record| Due::Pending.moment(record)).collect();
         let oldest = moments.iter().min().copied();
         Backlog { rows: (moments.len() as u64).min(BACKLOG_MAX), oldest }
+    }
+
+    /// How much is unknown.
+    #[must_use]
+    pub fn doubts(&self) -> Doubts {
+        let mut doubts = Doubts::default();
+        for record in self.records() {
+            let State::Unknown(doubt) = &record.state else { continue };
+            let parked = doubt.parked.then_some(&mut doubts.parked);
+            for backlog in [Some(&mut doubts.open), parked].into_iter().flatten() {
+                backlog.rows = BACKLOG_MAX.min(backlog.rows + 1);
+                backlog.oldest = Some(backlog.oldest.map_or(doubt.since, |oldest| oldest.min(doubt.since)));
+            }
+        }
+        doubts
     }
 
     /// A page of rows, newest first.
@@ -315,6 +330,10 @@ impl Store for MemoryStore {
 
     async fn backlog(&self) -> Result<Backlog> {
         Ok(self.model().backlog())
+    }
+
+    async fn doubts(&self) -> Result<Doubts> {
+        Ok(self.model().doubts())
     }
 
     async fn browse(&self, filter: &Filter, after: Option<&Cursor>, limit: usize) -> Result<Page> {

@@ -114,7 +114,8 @@ async fn the_schema_of_an_older_release_keeps_its_rows_and_gets_a_trail() {
     let row = leased("old");
     apply_all(&place.open().await, &[insert(&row)]).await;
     let older = "DROP TABLE {}.entry, {}.apart, {}.job; \
-                 ALTER TABLE {}.record DROP COLUMN reference, DROP COLUMN kept_until, DROP COLUMN doubted; \
+                 ALTER TABLE {}.record DROP COLUMN reference, DROP COLUMN kept_until, DROP COLUMN doubted, \
+                 DROP COLUMN line, DROP COLUMN waits_since, DROP COLUMN parked_since, DROP COLUMN doubt_since; \
                  DELETE FROM {}.migration WHERE number > 1";
     let older = older.replace("{}", &place.schema);
     place.raw().await.batch_execute(&older).await.expect("an older release was here");

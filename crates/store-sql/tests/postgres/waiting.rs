@@ -33,7 +33,8 @@ async fn an_insert_waits_for_its_uncommitted_twin() {
     apply_all(&store, &[insert(&row)]).await;
     let schema = &place.schema;
     let save = format!(
-        "CREATE TABLE {schema}.saved AS TABLE {schema}.record; ALTER TABLE {schema}.saved DROP COLUMN doubted; \
+        "CREATE TABLE {schema}.saved AS TABLE {schema}.record; ALTER TABLE {schema}.saved DROP COLUMN doubted, \
+         DROP COLUMN line, DROP COLUMN waits_since, DROP COLUMN doubt_since, DROP COLUMN parked_since; \
          DELETE FROM {schema}.record"
     );
     place.raw().await.batch_execute(&save).await.expect("the row is put aside");
