@@ -23,8 +23,9 @@ mod trail;
 mod waiting;
 
 pub use ask::{
-    browsing_filters, browsing_pages_show_each_row_once, counts_are_true, due_finds_what_is_due,
-    due_goes_on_from_a_moment, parked_is_never_due, the_clock_never_runs_backwards,
+    a_scan_says_whether_it_came_to_the_end, browsing_filters, browsing_pages_show_each_row_once,
+    counts_are_true, due_finds_what_is_due, due_goes_on_from_a_moment, parked_is_never_due,
+    the_clock_never_runs_backwards,
 };
 
 pub use jobs::{
@@ -40,7 +41,10 @@ pub use trail::{
     old_entries_are_dropped, only_the_winner_tells, what_is_kept_apart_comes_back,
 };
 
-pub use waiting::{lines_take_turns, no_line_is_passed_over, only_what_waits_is_called, the_backlog_is_true};
+pub use waiting::{
+    lines_take_turns, no_line_is_passed_over, only_what_waits_is_called, the_backlog_is_true,
+    the_doubts_are_true,
+};
 
 /// Random histories with injected faults; hundreds of them.
 pub async fn random_histories_equal_the_model<H: Harness>(_: H) {

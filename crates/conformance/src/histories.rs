@@ -330,7 +330,11 @@ impl<H: Harness> Running<H> {
                 let found = store.due(what, PRESENT, 100).await.expect("scanned").records;
                 let moments: Vec<_> = found.iter().map(|row| what.moment(row)).collect();
                 assert!(moments.is_sorted(), "{what:?}: oldest first");
-                assert_eq!(by_id(found), by_id(self.truth.due(what, Moments::by(PRESENT), 100)), "{what:?}");
+                assert_eq!(
+                    by_id(found),
+                    by_id(self.truth.due(what, Moments::by(PRESENT), 100).records),
+                    "{what:?}"
+                );
             }
             for state in [None, Some(StateKind::Completed)] {
                 let filter = Filter { state, ..Filter::default() };

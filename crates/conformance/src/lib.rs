@@ -64,10 +64,12 @@ macro_rules! for_each_case {
             due_finds_what_is_due
             due_goes_on_from_a_moment
             parked_is_never_due
+            a_scan_says_whether_it_came_to_the_end
             lines_take_turns
             no_line_is_passed_over
             only_what_waits_is_called
             the_backlog_is_true
+            the_doubts_are_true
             browsing_filters
             browsing_pages_show_each_row_once
             counts_are_true

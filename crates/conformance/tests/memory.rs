@@ -14,8 +14,8 @@ use oncegate_store::memory::MemoryStore;
 use oncegate_store::shared_cache::Realm;
 use oncegate_store::signals::Signals;
 use oncegate_store::{
-    Apart, Backlog, Capability, Change, Counts, Cursor, Due, Effect, Filter, Kind, Moments, Outcome, Page,
-    Result, Scan, Store, StoreError, Turn, Waiting, Write,
+    Apart, Backlog, Capability, Change, Counts, Cursor, Doubts, Due, Effect, Filter, Kind, Moments, Outcome,
+    Page, Result, Scan, Store, StoreError, Turn, Waiting, Write,
 };
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -66,10 +66,14 @@ enum Flaw {
     CachesReads,
     /// Scans return the youngest of what is due.
     ScansTheYoungest,
+    /// A scan says that it came to the end if it has fewer rows than its limit.
+    ScansToTheEnd,
     /// Scans begin with the first, whatever they are told.
     ScansFromTheFirst,
     /// Who has most waits least.
     TakesNoTurns,
+    /// What is parked is counted no more.
+    ForgetsTheParked,
     /// Later pages forget the filter.
     PagesForgetTheFilter,
     /// The clock stands still.
@@ -155,6 +159,10 @@ impl Store for Broken {
     async fn due_in(&self, what: Due, moments: Moments, limit: usize) -> Result<Scan> {
         match self.flaw {
             Flaw::ScansTheYoungest => {}
+            Flaw::ScansToTheEnd => {
+                let scan = self.inner.due_in(what, moments, limit).await?;
+                return Ok(Scan { is_cut: scan.records.len() >= limit, ..scan });
+            }
             Flaw::ScansFromTheFirst => return self.inner.due(what, moments.by, limit).await,
             _ => return self.inner.due_in(what, moments, limit).await,
         }
@@ -179,6 +187,15 @@ impl Store for Broken {
 
     async fn backlog(&self) -> Result<Backlog> {
         self.inner.backlog().await
+    }
+
+    async fn doubts(&self) -> Result<Doubts> {
+        let doubts = self.inner.doubts().await?;
+        match self.flaw {
+            // Whatever was parked is done with.
+            Flaw::ForgetsTheParked => Ok(Doubts { parked: Backlog::default(), ..doubts }),
+            _ => Ok(doubts),
+        }
     }
 
     async fn browse(&self, filter: &Filter, after: Option<&Cursor>, limit: usize) -> Result<Page> {
@@ -264,8 +281,10 @@ broken_harness!(Blind, Flaw::SwapsBlindly);
 broken_harness!(Forgetful, Flaw::LosesWrites);
 broken_harness!(Caching, Flaw::CachesReads);
 broken_harness!(Youngest, Flaw::ScansTheYoungest);
+broken_harness!(ToTheEnd, Flaw::ScansToTheEnd);
 broken_harness!(FromTheFirst, Flaw::ScansFromTheFirst);
 broken_harness!(Unfiltered, Flaw::PagesForgetTheFilter);
+broken_harness!(Forgetting, Flaw::ForgetsTheParked);
 broken_harness!(Turnless, Flaw::TakesNoTurns);
 broken_harness!(Frozen, Flaw::FrozenClock);
 broken_harness!(Talkative, Flaw::TellsOfRefusals);
@@ -302,8 +321,12 @@ fn each_flaw_is_found_out_by_its_case() {
     fails("reads_follow_writes", || run::<Caching, _>(cases::reads_follow_writes));
     fails("due_finds_what_is_due", || run::<Youngest, _>(cases::due_finds_what_is_due));
     fails("due_goes_on_from_a_moment", || run::<FromTheFirst, _>(cases::due_goes_on_from_a_moment));
+    fails("a_scan_says_whether_it_came_to_the_end", || {
+        run::<ToTheEnd, _>(cases::a_scan_says_whether_it_came_to_the_end);
+    });
     fails("lines_take_turns", || run::<Turnless, _>(cases::lines_take_turns));
     fails("no_line_is_passed_over", || run::<Turnless, _>(cases::no_line_is_passed_over));
+    fails("the_doubts_are_true", || run::<Forgetting, _>(cases::the_doubts_are_true));
     fails("browsing_filters", || run::<Unfiltered, _>(cases::browsing_filters));
     fails("the_clock_never_runs_backwards", || run::<Frozen, _>(cases::the_clock_never_runs_backwards));
     fails("an_entry_comes_with_its_write", || run::<Talkative, _>(cases::an_entry_comes_with_its_write));

@@ -125,7 +125,7 @@ pub struct Pass {
     pub seen: usize,
     /// How many of them it changed.
     pub changed: usize,
-    /// There was as much as a pass may take: the next one follows at once.
+    /// There was more than a pass may take: the next one follows at once.
     pub more: bool,
 }
 
@@ -330,8 +330,8 @@ pub(crate) fn fraction() -> f64 {
 /// So many scans a pass may take.
 const SCANS_MAX: usize = 16;
 
-/// Scans and changes until a scan finds fewer than a batch, at most so often as a pass may.
-async fn in_batches<F>(batch: usize, mut one: impl FnMut() -> F) -> Result<Pass, Arc<StoreError>>
+/// Scans and changes until a scan comes to the end, at most so often as a pass may.
+async fn in_batches<F>(mut one: impl FnMut() -> F) -> Result<Pass, Arc<StoreError>>
 where
     F: Future<Output = Result<Pass, Arc<StoreError>>>,
 {
@@ -340,8 +340,8 @@ where
         let pass = one().await?;
         all.seen += pass.seen;
         all.changed += pass.changed;
-        // A full scan that changed nothing would be found again and again.
-        all.more = pass.seen >= batch && pass.changed > 0;
+        // What nothing was changed of would be found again and again.
+        all.more = pass.more && pass.changed > 0;
         if !all.more {
             break;
         }

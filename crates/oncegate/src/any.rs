@@ -12,8 +12,8 @@ use oncegate_store::memory::MemoryStore;
 use oncegate_store::shared_cache::Realm;
 use oncegate_store::signals::Signals;
 use oncegate_store::{
-    Apart, Backlog, Capability, Counts, Cursor, Due, Filter, Moments, Outcome, Page, Result, Scan, Store,
-    Turn, Waiting, Write,
+    Apart, Backlog, Capability, Counts, Cursor, Doubts, Due, Filter, Moments, Outcome, Page, Result, Scan,
+    Store, Turn, Waiting, Write,
 };
 #[cfg(feature = "redis")]
 use oncegate_store::{Effect, Kind, StoreError};
@@ -96,6 +96,10 @@ impl Store for AnyStore {
 
     async fn backlog(&self) -> Result<Backlog> {
         on_any!(self, store => store.backlog().await)
+    }
+
+    async fn doubts(&self) -> Result<Doubts> {
+        on_any!(self, store => store.doubts().await)
     }
 
     async fn browse(&self, filter: &Filter, after: Option<&Cursor>, limit: usize) -> Result<Page> {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncegate_core::audit::Entry;
+use oncegate_core::record::State;
 use oncegate_core::time::micros;
 use oncegate_store::{Change, Due, Effect, Kind, Outcome, Result, StoreError, Write};
 use redis::Value;
@@ -36,6 +37,7 @@ fn names(keys: &Keys) -> Vec<String> {
     names.extend(keys.trail());
     names.extend(keys.references());
     names.extend(keys.waiting());
+    names.extend(keys.doubts());
     names
 }
 
@@ -48,14 +50,14 @@ fn told(number: usize, entry: &Entry) -> [Vec<u8>; 5] {
     [number.to_string().into(), entry.id.as_bytes().to_vec(), rest, at.into(), entry.encode()]
 }
 
-/// Eleven a write, as the script says.
-fn arguments(write: &Write) -> [Vec<u8>; 11] {
+/// Twelve a write, as the script says.
+fn arguments(write: &Write) -> [Vec<u8>; 12] {
     let (verb, expect, record) = match &write.change {
         Change::Insert(record) => (b"i", None, Some(record)),
         Change::Swap { expect, record } => (b"s", Some(expect), Some(record)),
         Change::Remove { expect, .. } => (b"r", Some(expect), None),
     };
-    let mut arguments = [const { Vec::new() }; 11];
+    let mut arguments = [const { Vec::new() }; 12];
     arguments[0] = verb.to_vec();
     arguments[1] = write.id().to_string().into_bytes();
     arguments[2] = expect.map(|version| version.as_raw().to_be_bytes().to_vec()).unwrap_or_default();
@@ -66,6 +68,9 @@ fn arguments(write: &Write) -> [Vec<u8>; 11] {
         arguments[3] = row::encode(record);
         arguments[9] = record.provider_reference.as_deref().map(row::reference).unwrap_or_default();
         arguments[10] = waiting::name(record).unwrap_or_default();
+        if let State::Unknown(doubt) = &record.state {
+            arguments[11] = doubt.since.as_micros().to_string().into_bytes();
+        }
         for (argument, what) in arguments[4..9].iter_mut().zip(Due::ALL) {
             let moment = what.moment(record).map(|moment| moment.as_micros().to_string());
             *argument = moment.unwrap_or_default().into_bytes();

@@ -10,7 +10,9 @@ use oncegate_core::identity::RecordId;
 use oncegate_core::key::Key;
 use oncegate_core::record::Record;
 use oncegate_core::scope::{Address, Scope};
-use oncegate_store::{Counts, Cursor, Due, Effect, Filter, Kind, Moments, Page, Result, Scan, StoreError};
+use oncegate_store::{
+    Counts, Cursor, Due, Effect, Filter, Kind, Moments, Page, Result, SCAN_BYTES_MAX, Scan, StoreError,
+};
 use redis::Value;
 
 use crate::error::Nature;
@@ -24,8 +26,6 @@ use crate::settings::Settings;
 pub(crate) const ROWS_MAX: usize = 256;
 /// A call stops once its rows are this large.
 pub(crate) const BYTES_MAX: usize = 4 << 20;
-/// A scan stops once its rows are this large: a reaper has no use for more at once.
-const SCAN_BYTES_MAX: usize = 8 << 20;
 
 pub(crate) async fn due(
     link: &Arc<Link<Settings>>,
@@ -39,7 +39,11 @@ pub(crate) async fn due(
     // Rows may come and go between two calls, and a row be met twice.
     let mut met = HashSet::new();
     // Rows that cannot be read are passed over: they must not stand in the way of others.
-    while scan.records.len() < limit && bytes < SCAN_BYTES_MAX {
+    loop {
+        scan.is_cut = scan.records.len() >= limit || bytes >= SCAN_BYTES_MAX;
+        if scan.is_cut {
+            break;
+        }
         let count = ROWS_MAX.min(limit - scan.records.len());
         let arguments = [moments.by.as_micros().to_string(), offset.to_string(), count.to_string()];
         let from = moments.from.as_micros().to_string();
@@ -51,10 +55,12 @@ pub(crate) async fn due(
         }
         offset += found.len() / 2;
         for found in found.chunks_exact(2) {
-            bytes += size(&found[1]);
             match decode(&found[0], &found[1]) {
                 Ok(record) if !what.moment(&record).is_some_and(|moment| moments.contain(moment)) => {}
-                Ok(record) if met.insert(record.id) => scan.records.push(record),
+                Ok(record) if met.insert(record.id) => {
+                    bytes += size(&found[1]);
+                    scan.records.push(record);
+                }
                 Ok(_) => {}
                 Err(_) => scan.unreadable += 1,
             }

@@ -65,6 +65,11 @@ impl Keys {
         ["waiting:lines", "waiting:of"].map(|name| self.name(name))
     }
 
+    /// Ids of what is unknown, by when it began: all of them, and the parked ones.
+    pub(crate) fn doubts(&self) -> [String; 2] {
+        ["doubts:open", "doubts:parked"].map(|name| self.name(name))
+    }
+
     /// What is kept apart: names by age, and messages by name.
     pub(crate) fn apart(&self) -> [String; 2] {
         ["apart:order", "apart:messages"].map(|name| self.name(name))

@@ -18,8 +18,8 @@ use oncegate_store::clock::Clock;
 use oncegate_store::shared_cache::Realm;
 use oncegate_store::signals::Signals;
 use oncegate_store::{
-    Apart, Backlog, Capability, Counts, Cursor, Due, Durability, Effect, Filter, Kind, Moments, Outcome,
-    Page, Result, Scan, Sharing, Store, StoreError, Turn, Waiting, Write, Writing,
+    Apart, Backlog, Capability, Counts, Cursor, Doubts, Due, Durability, Effect, Filter, Kind, Moments,
+    Outcome, Page, Result, Scan, Sharing, Store, StoreError, Turn, Waiting, Write, Writing,
 };
 
 use crate::address::{Address, BAD_PREFIX, is_prefix, refused};
@@ -168,6 +168,10 @@ impl Store for RedisStore {
 
     async fn backlog(&self) -> Result<Backlog> {
         waiting::backlog(&self.link, &self.keys).await
+    }
+
+    async fn doubts(&self) -> Result<Doubts> {
+        waiting::doubts(&self.link, &self.keys).await
     }
 
     async fn browse(&self, filter: &Filter, after: Option<&Cursor>, limit: usize) -> Result<Page> {

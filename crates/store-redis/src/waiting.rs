@@ -14,7 +14,7 @@ use std::sync::Arc;
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::Record;
 use oncegate_core::time::Timestamp;
-use oncegate_store::turns::{BACKLOG_MAX, Backlog, Calling, Line, Turn, Waiting, in_turns};
+use oncegate_store::turns::{BACKLOG_MAX, Backlog, Calling, Doubts, Line, Turn, Waiting, in_turns};
 use oncegate_store::{Cursor, Due, Result, Scan, StoreError};
 use redis::Value;
 
@@ -63,8 +63,18 @@ pub(crate) async fn waiting(
 }
 
 pub(crate) async fn backlog(link: &Arc<Link<Settings>>, keys: &Keys) -> Result<Backlog> {
-    let call = Call::new(&BACKLOG, vec![keys.due(Due::Pending)], Vec::new());
-    match &array("backlog", run(link, "backlog", call).await?)?[..] {
+    backlog_of(link, "backlog", keys.due(Due::Pending)).await
+}
+
+pub(crate) async fn doubts(link: &Arc<Link<Settings>>, keys: &Keys) -> Result<Doubts> {
+    let [open, parked] = keys.doubts();
+    let open = backlog_of(link, "doubts", open).await?;
+    Ok(Doubts { open, parked: backlog_of(link, "doubts", parked).await? })
+}
+
+async fn backlog_of(link: &Arc<Link<Settings>>, verb: &'static str, name: String) -> Result<Backlog> {
+    let call = Call::new(&BACKLOG, vec![name], Vec::new());
+    match &array(verb, run(link, verb, call).await?)?[..] {
         [Value::Int(rows), first @ ..] => {
             let oldest = match first {
                 [Value::Int(moment)] => Some(Timestamp::from_micros(*moment)),
@@ -72,7 +82,7 @@ pub(crate) async fn backlog(link: &Arc<Link<Settings>>, keys: &Keys) -> Result<B
             };
             Ok(Backlog { rows: u64::try_from(*rows).unwrap_or(0).min(BACKLOG_MAX), oldest })
         }
-        _ => Err(odd("backlog")),
+        _ => Err(odd(verb)),
     }
 }
 

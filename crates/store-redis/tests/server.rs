@@ -360,6 +360,8 @@ async fn damaged_rows_hinder_nobody() {
     store.apply(&batch).await.expect("applied").clear();
     let name = |n: usize| format!("{{oncegate}}:row:{}", rows[n].id);
     assert_eq!(server.command(&["SET", &name(0), "garbage"]), "OK");
+    // Larger than all that a scan reads.
+    assert_ne!(server.command(&["SETRANGE", &name(0), "9437184", "X"]), "0");
     assert_eq!(server.command(&["SET", &name(1), ""]), "OK");
     // In the scope: it would be another's row.
     assert_ne!(server.command(&["SETRANGE", &name(2), "17", "X"]), "0");
@@ -402,14 +404,15 @@ async fn a_row_is_listed_where_it_belongs_and_leaves_nothing_behind() {
         let has = |name: &String| {
             !server.command(&["ZSCORE", &format!("{{oncegate}}:{name}"), &id("a").to_string()]).is_empty()
         };
-        orders.chain(dues).filter(has).collect()
+        let doubts = ["open", "parked"].map(|name| format!("doubts:{name}"));
+        orders.chain(dues).chain(doubts).filter(has).collect()
     };
     assert_eq!(own(), ["order:in_progress", "due:lapsed"]);
     let steps: [(Record, &[&str]); 8] = [
         (moved_to(&row, StateKind::Pending, LONG_AGO), &["order:pending", "due:pending", "due:expired"]),
         (moved_to(&row, StateKind::InProgress, LONG_AGO), &["order:in_progress", "due:lapsed"]),
-        (moved_to(&row, StateKind::Unknown, LONG_AGO), &["order:unknown", "due:doubted"]),
-        (parked(&row), &["order:parked"]),
+        (moved_to(&row, StateKind::Unknown, LONG_AGO), &["order:unknown", "due:doubted", "doubts:open"]),
+        (parked(&row), &["order:parked", "doubts:open", "doubts:parked"]),
         (moved_to(&row, StateKind::FailedRetryable, LONG_AGO), &["order:failed_retryable", "due:expired"]),
         (Record { expires_at: None, ..moved_to(&row, StateKind::Expired, LONG_AGO) }, &["order:expired"]),
         (

@@ -15,8 +15,8 @@ use oncegate_store::clock::Clock;
 use oncegate_store::shared_cache::Realm;
 use oncegate_store::signals::Signals;
 use oncegate_store::{
-    Apart, Backlog, Capability, Counts, Cursor, Due, Durability, Effect, Filter, Moments, Outcome, Page,
-    Result, Scan, Sharing, Store, Turn, Waiting, Write, Writing,
+    Apart, Backlog, Capability, Counts, Cursor, Doubts, Due, Durability, Effect, Filter, Moments, Outcome,
+    Page, Result, Scan, Sharing, Store, Turn, Waiting, Write, Writing,
 };
 
 mod apply;
@@ -233,6 +233,12 @@ impl Store for PostgresStore {
         let statements = &self.statements;
         let backlog = self.scans.read(|session| async move { waiting::backlog(&session, statements).await });
         backlog.await.map_err(|failure| failure.during("backlog", Effect::None))
+    }
+
+    async fn doubts(&self) -> Result<Doubts> {
+        let statements = &self.statements;
+        let doubts = self.scans.read(|session| async move { waiting::doubts(&session, statements).await });
+        doubts.await.map_err(|failure| failure.during("doubts", Effect::None))
     }
 
     async fn browse(&self, filter: &Filter, after: Option<&Cursor>, limit: usize) -> Result<Page> {

@@ -19,8 +19,8 @@ use oncegate_store::clock::Clock;
 use oncegate_store::shared_cache::Realm;
 use oncegate_store::signals::Signals;
 use oncegate_store::{
-    Apart, Backlog, Capability, Counts, Cursor, Due, Durability, Effect, Filter, Moments, Outcome, Page,
-    Result, Scan, Sharing, Store, Turn, Waiting, Write, Writing,
+    Apart, Backlog, Capability, Counts, Cursor, Doubts, Due, Durability, Effect, Filter, Moments, Outcome,
+    Page, Result, Scan, Sharing, Store, Turn, Waiting, Write, Writing,
 };
 
 mod browse;
@@ -164,6 +164,10 @@ impl Store for SqliteStore {
 
     async fn backlog(&self) -> Result<Backlog> {
         self.scans.run("backlog", |connection| waiting::backlog(connection)).await
+    }
+
+    async fn doubts(&self) -> Result<Doubts> {
+        self.scans.run("doubts", |connection| waiting::doubts(connection)).await
     }
 
     async fn browse(&self, filter: &Filter, after: Option<&Cursor>, limit: usize) -> Result<Page> {

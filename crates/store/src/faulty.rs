@@ -18,7 +18,7 @@ use crate::error::{Effect, Kind, StoreError};
 use crate::query::{Counts, Cursor, Due, Filter, Moments, Page, Scan};
 use crate::shared_cache::Realm;
 use crate::signals::Signals;
-use crate::turns::{Backlog, Turn, Waiting};
+use crate::turns::{Backlog, Doubts, Turn, Waiting};
 use crate::write::{Outcome, Write};
 use crate::{Capability, Result, Store, Writing};
 
@@ -243,6 +243,11 @@ impl<S: Store> Store for Faulty<S> {
     async fn backlog(&self) -> Result<Backlog> {
         self.check_read("backlog")?;
         self.inner.backlog().await
+    }
+
+    async fn doubts(&self) -> Result<Doubts> {
+        self.check_read("doubts")?;
+        self.inner.doubts().await
     }
 
     async fn browse(&self, filter: &Filter, after: Option<&Cursor>, limit: usize) -> Result<Page> {

@@ -34,8 +34,8 @@ use signals::Signals;
 
 pub use apart::Apart;
 pub use error::{Effect, Kind, StoreError};
-pub use query::{Counts, Cursor, Due, Filter, Moments, Page, Scan};
-pub use turns::{Backlog, Turn, Waiting};
+pub use query::{Counts, Cursor, Due, Filter, Moments, Page, SCAN_BYTES_MAX, Scan};
+pub use turns::{Backlog, Doubts, Turn, Waiting};
 pub use write::{Change, Outcome, Write};
 
 /// What every verb of a store gives.
@@ -84,6 +84,8 @@ pub trait Store: Send + Sync + 'static {
     /// - Each kind finds exactly its rows, oldest first, up to the limit. (`due_finds_what_is_due`)
     /// - What is due before the first moment stands in nobody's way. (`due_goes_on_from_a_moment`)
     /// - A parked record is never due. (`parked_is_never_due`)
+    /// - A scan that stops before the end, at its limit or because of what it has read, says so; one that came to the end does not.
+    ///   (`a_scan_says_whether_it_came_to_the_end`)
     fn due_in(&self, what: Due, moments: Moments, limit: usize) -> impl Future<Output = Result<Scan>> + Send;
 
     /// The same of all whose moment has come by `now`.
@@ -105,6 +107,12 @@ pub trait Store: Send + Sync + 'static {
     /// # Contract
     /// - It is what the rows say. (`the_backlog_is_true`)
     fn backlog(&self) -> impl Future<Output = Result<Backlog>> + Send;
+
+    /// How much is unknown, and since when. Quick, however much it is: every node asks again and again.
+    ///
+    /// # Contract
+    /// - It is what the rows say. (`the_doubts_are_true`)
+    fn doubts(&self) -> impl Future<Output = Result<Doubts>> + Send;
 
     /// Rows for people, newest first, a page at a time.
     ///

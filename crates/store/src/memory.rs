@@ -14,10 +14,10 @@ use oncegate_core::time::Timestamp;
 use crate::apart::Apart;
 use crate::clock::Clock;
 use crate::error::{Effect, Kind, StoreError};
-use crate::query::{Counts, Cursor, Due, Filter, Moments, Page, Scan};
+use crate::query::{Counts, Cursor, Due, Filter, Moments, Page, SCAN_BYTES_MAX, Scan, answer_bytes};
 use crate::shared_cache::Realm;
 use crate::signals::Signals;
-use crate::turns::{BACKLOG_MAX, Backlog, Calling, Line, Turn, Waiting, in_turns};
+use crate::turns::{BACKLOG_MAX, Backlog, Calling, Doubts, Line, Turn, Waiting, in_turns};
 use crate::write::{Change, Outcome, Write};
 use crate::{Capability, Durability, Result, Sharing, Store, Writing};
 
@@ -86,7 +86,7 @@ impl Model {
 
     /// Rows that are due, the longest first.
     #[must_use]
-    pub fn due(&self, what: Due, moments: Moments, limit: usize) -> Vec<Record> {
+    pub fn due(&self, what: Due, moments: Moments, limit: usize) -> Scan {
         let mut due: Vec<_> = self
             .rows
             .values()
@@ -94,7 +94,17 @@ impl Model {
             .filter(|(moment, ..)| moments.contain(*moment))
             .collect();
         due.sort_by_key(|(moment, seq, _)| (*moment, *seq));
-        due.into_iter().take(limit).map(|(.., record)| record.clone()).collect()
+        let mut scan = Scan::default();
+        let mut bytes = 0;
+        for (.., record) in due {
+            scan.is_cut = scan.records.len() >= limit || bytes >= SCAN_BYTES_MAX;
+            if scan.is_cut {
+                break;
+            }
+            bytes += answer_bytes(record);
+            scan.records.push(record.clone());
+        }
+        scan
     }
 
     /// What waits, in turns.
@@ -129,7 +139,8 @@ impl Model {
             line.filter(|(moment, ..)| *moment <= now).map(|(.., record)| (*record).clone()).collect()
         };
         let records = in_turns(called.iter().map(due).collect(), turn.limit);
-        Waiting { scan: Scan { records, unreadable: 0 }, next: next.map(Cursor::new), is_round }
+        let scan = Scan { records, ..Scan::default() };
+        Waiting { scan, next: next.map(Cursor::new), is_round }
     }
 
     /// How much waits.
@@ -138,6 +149,21 @@ impl Model {
         let moments: Vec<_> = self.records().filter_map(|record| Due::Pending.moment(record)).collect();
         let oldest = moments.iter().min().copied();
         Backlog { rows: (moments.len() as u64).min(BACKLOG_MAX), oldest }
+    }
+
+    /// How much is unknown.
+    #[must_use]
+    pub fn doubts(&self) -> Doubts {
+        let mut doubts = Doubts::default();
+        for record in self.records() {
+            let State::Unknown(doubt) = &record.state else { continue };
+            let parked = doubt.parked.then_some(&mut doubts.parked);
+            for backlog in [Some(&mut doubts.open), parked].into_iter().flatten() {
+                backlog.rows = BACKLOG_MAX.min(backlog.rows + 1);
+                backlog.oldest = Some(backlog.oldest.map_or(doubt.since, |oldest| oldest.min(doubt.since)));
+            }
+        }
+        doubts
     }
 
     /// A page of rows, newest first.
@@ -295,7 +321,7 @@ impl Store for MemoryStore {
     }
 
     async fn due_in(&self, what: Due, moments: Moments, limit: usize) -> Result<Scan> {
-        Ok(Scan { records: self.model().due(what, moments, limit), unreadable: 0 })
+        Ok(self.model().due(what, moments, limit))
     }
 
     async fn waiting(&self, turn: &Turn, now: Timestamp) -> Result<Waiting> {
@@ -304,6 +330,10 @@ impl Store for MemoryStore {
 
     async fn backlog(&self) -> Result<Backlog> {
         Ok(self.model().backlog())
+    }
+
+    async fn doubts(&self) -> Result<Doubts> {
+        Ok(self.model().doubts())
     }
 
     async fn browse(&self, filter: &Filter, after: Option<&Cursor>, limit: usize) -> Result<Page> {

@@ -1,6 +1,6 @@
 //! What can be asked of a store besides single rows.
 
-use oncegate_core::record::{Record, StateKind};
+use oncegate_core::record::{Record, State, StateKind};
 use oncegate_core::time::Timestamp;
 
 /// Which moment has come.
@@ -66,8 +66,24 @@ impl Moments {
 pub struct Scan {
     /// The rows.
     pub records: Vec<Record>,
-    /// How many more there were that cannot be read. They hinder nobody, but somebody should look.
+    /// How many more there were that cannot be read. They hinder nobody: neither their number nor their size counts against a limit,
+    /// up to thousands of them. But somebody should look.
     pub unreadable: usize,
+    /// It stopped before it had come to the end: at its limit, at [`SCAN_BYTES_MAX`], or because its time was over. The next one may find
+    /// more; how many rows there are does not say so.
+    pub is_cut: bool,
+}
+
+/// A scan stops early once the answers it has read are this large: a reaper has no use for more at once.
+pub const SCAN_BYTES_MAX: usize = 8 << 20;
+
+/// How much of [`SCAN_BYTES_MAX`] a record takes.
+#[must_use]
+pub fn answer_bytes(record: &Record) -> usize {
+    match &record.state {
+        State::Completed(answer) => answer.size_hint(),
+        _ => 0,
+    }
 }
 
 /// Which rows to show. Empty: all.

@@ -26,7 +26,7 @@ pub struct Turn {
 /// What a turn came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Waiting {
-    /// The rows: the first of each line that was called, then the second of each, and so on.
+    /// The rows: the first of each line that was called, then the second of each, and so on. Whether there are more says `is_round`.
     pub scan: Scan,
     /// Where the next turn goes on.
     pub next: Option<Cursor>,
@@ -39,8 +39,17 @@ pub struct Waiting {
 pub struct Backlog {
     /// Rows; no more than [`BACKLOG_MAX`] are counted.
     pub rows: u64,
-    /// When the first of them is, or was, due.
+    /// When the first of them is, or was, due; of doubts, when it began.
     pub oldest: Option<Timestamp>,
+}
+
+/// How many outcomes nobody knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Doubts {
+    /// All of them, and since when the oldest has been unknown.
+    pub open: Backlog,
+    /// Those of them that are parked, however many others there are.
+    pub parked: Backlog,
 }
 
 /// So many rows are counted; past that the number says "at least".

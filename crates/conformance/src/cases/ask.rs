@@ -1,12 +1,13 @@
 //! The cases about scans, pages, counts and the clock.
 
 use super::{
-    Due, FAR_AHEAD, Filter, Harness, LONG_AGO, Moments, Record, StateKind, Store, Write, applied, fill,
-    moved_to, parked, reserved, reserved_at,
+    Due, FAR_AHEAD, Filter, Harness, LONG_AGO, Moments, Record, State, StateKind, Store, Write, answer,
+    applied, fill, moved_to, parked, remove, reserved, reserved_at,
 };
 use crate::samples::{address, stored_request};
 use oncegate_core::record::CrashPolicy;
 use oncegate_core::time::Timestamp;
+use oncegate_store::SCAN_BYTES_MAX;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -146,6 +147,37 @@ pub async fn parked_is_never_due<H: Harness>(harness: H) {
     let again = moved_to(&parked, StateKind::Unknown, LONG_AGO);
     applied(&store, &[Write::swap(parked.version, Arc::new(again.clone()))]).await;
     assert_eq!(due(Due::Doubted).await, [again]);
+}
+
+/// Large answers: a scan stops long before its limit, and whoever goes by the number of rows alone would take it for the last one.
+pub async fn a_scan_says_whether_it_came_to_the_end<H: Harness>(harness: H) {
+    const ROWS: usize = 20;
+    let store = harness.open().await;
+    let large = |n| {
+        let mut row =
+            moved_to(&reserved(&format!("large-{n}"), n, LONG_AGO), StateKind::Completed, second(n));
+        row.state = State::Completed(answer(200, &vec![b'x'; 1 << 20]));
+        row
+    };
+    for n in 0..ROWS as u64 {
+        fill(&store, &[large(n)]).await;
+    }
+    let due = async |limit| store.due(Due::Expired, second(1_000), limit).await.expect("scanned");
+    let few = due(3).await;
+    assert_eq!((few.records.len(), few.is_cut), (3, true), "at its limit");
+    let mut removed = 0;
+    loop {
+        let scan = due(1_000).await;
+        let met = scan.records.len();
+        assert!(met <= (SCAN_BYTES_MAX >> 20) + 1, "{met} of a MiB each, at once");
+        assert!(met > 0 || !scan.is_cut, "every scan comes further");
+        applied(&store, &scan.records.iter().map(remove).collect::<Vec<_>>()).await;
+        removed += met;
+        if !scan.is_cut {
+            break;
+        }
+    }
+    assert_eq!(removed, ROWS, "the last scan came to the end");
 }
 
 pub async fn browsing_filters<H: Harness>(harness: H) {

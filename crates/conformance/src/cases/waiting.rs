@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use oncegate_core::record::{Record, StateKind};
+use oncegate_core::record::{Record, State, StateKind};
 use oncegate_core::scope::Operation;
 use oncegate_core::time::Timestamp;
-use oncegate_store::{Backlog, Store, Turn, Waiting};
+use oncegate_store::{Backlog, Doubts, Store, Turn, Waiting};
 
-use super::{applied, fill, swap};
+use super::{applied, fill, remove, swap};
 use crate::Harness;
-use crate::samples::{FAR_AHEAD, LONG_AGO, address, moved_to, reserved_at};
+use crate::samples::{FAR_AHEAD, LONG_AGO, address, moved_to, reserved, reserved_at};
 
 const JOBS: &str = "POST /jobs";
 
@@ -139,4 +139,39 @@ pub async fn the_backlog_is_true<H: Harness>(harness: H) {
     let over = moved_to(&rows[2], StateKind::Completed, FAR_AHEAD);
     applied(&store, &[swap(&rows[1], &taken), swap(&rows[2], &over)]).await;
     assert_eq!(backlog().await, Backlog { rows: 1, oldest: Some(second(30)) });
+}
+
+pub async fn the_doubts_are_true<H: Harness>(harness: H) {
+    let store = harness.open().await;
+    let doubts = async || store.doubts().await.expect("counted");
+    let backlog = |rows, oldest: Option<u64>| Backlog { rows, oldest: oldest.map(second) };
+    assert_eq!(doubts().await, Doubts::default());
+    // The one that came first has been unknown for the shortest time; and when each is asked about next says nothing.
+    let since = |n: u64, base: &Record, is_parked: bool| {
+        let mut row = moved_to(base, StateKind::Unknown, second(1_000 - n));
+        if let State::Unknown(doubt) = &mut row.state {
+            (doubt.since, doubt.parked) = (second(n), is_parked);
+        }
+        row
+    };
+    let base = |n: u64| reserved(&format!("doubt-{n}"), n, LONG_AGO);
+    let rows = [since(40, &base(1), false), since(10, &base(2), false), since(30, &base(3), true), base(4)];
+    fill(&store, &rows).await;
+    assert_eq!(doubts().await, Doubts { open: backlog(3, Some(10)), parked: backlog(1, Some(30)) });
+    // Through every way a record can go.
+    let parked = since(10, &rows[1], true);
+    let again = since(30, &rows[2], false);
+    let doubted = since(5, &rows[3], false);
+    applied(&store, &[swap(&rows[1], &parked), swap(&rows[2], &again), swap(&rows[3], &doubted)]).await;
+    assert_eq!(doubts().await, Doubts { open: backlog(4, Some(5)), parked: backlog(1, Some(10)) });
+    let over = [
+        swap(&parked, &moved_to(&parked, StateKind::Completed, FAR_AHEAD)),
+        swap(&doubted, &moved_to(&doubted, StateKind::FailedRetryable, FAR_AHEAD)),
+        swap(&again, &moved_to(&again, StateKind::InProgress, FAR_AHEAD)),
+    ];
+    applied(&store, &over).await;
+    assert_eq!(doubts().await, Doubts { open: backlog(1, Some(40)), parked: backlog(0, None) });
+    let soon = moved_to(&rows[0], StateKind::Completed, second(50));
+    applied(&store, &[swap(&rows[0], &soon), remove(&soon)]).await;
+    assert_eq!(doubts().await, Doubts::default());
 }

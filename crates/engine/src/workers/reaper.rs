@@ -20,7 +20,7 @@ const ENTRIES: usize = 1_000;
 
 impl<S: Store> Engine<S> {
     pub(super) async fn reap(&self, options: &WorkerOptions) -> Result<Pass, Arc<StoreError>> {
-        let reaped = in_batches(options.batch, || self.reap_batch(options)).await;
+        let reaped = in_batches(|| self.reap_batch(options)).await;
         let started = Instant::now();
         let before = self.now().at.minus(options.audit_retention);
         let dropped = self.0.store.drop_entries(before, ENTRIES).await?;
@@ -37,7 +37,7 @@ impl<S: Store> Engine<S> {
         let now = self.now();
         let due = now.at.minus(now.error).minus(options.reap_grace);
         let scan = self.0.store.due(Due::Expired, due, options.batch).await?;
-        let seen = scan.records.len();
+        let (seen, more) = (scan.records.len(), scan.is_cut);
         let oldest = scan.records.iter().filter_map(|row| row.expires_at).min();
         gauge!(names::REAPER_LAG).set(oldest.map_or(0.0, |end| due.since(end).as_secs_f64()));
         let event = Event::Reap { grace: options.reap_grace };
@@ -61,9 +61,9 @@ impl<S: Store> Engine<S> {
             changed += reaped?;
         }
         // As long idle as busy: requests have at least half of the store, whatever has piled up.
-        if seen >= options.batch {
+        if more {
             tokio::time::sleep(started.elapsed()).await;
         }
-        Ok(Pass { seen, changed, more: false })
+        Ok(Pass { seen, changed, more })
     }
 }

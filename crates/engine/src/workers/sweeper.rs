@@ -14,13 +14,13 @@ use crate::engine::Engine;
 
 impl<S: Store> Engine<S> {
     pub(super) async fn sweep(&self, options: &WorkerOptions) -> Result<Pass, Arc<StoreError>> {
-        in_batches(options.batch, || self.sweep_batch(options.batch)).await
+        in_batches(|| self.sweep_batch(options.batch)).await
     }
 
     async fn sweep_batch(&self, batch: usize) -> Result<Pass, Arc<StoreError>> {
         let now = self.now();
         let scan = self.0.store.due(Due::Lapsed, now.at.minus(now.error), batch).await?;
-        let seen = scan.records.len();
+        let (seen, more) = (scan.records.len(), scan.is_cut);
         // Together, so that they share a commit.
         let swept = scan.records.into_iter().map(|row| async move {
             let id = row.id;
@@ -40,7 +40,7 @@ impl<S: Store> Engine<S> {
         if changed > 0 {
             self.0.doubts.notify_one();
         }
-        Ok(Pass { seen, changed, more: false })
+        Ok(Pass { seen, changed, more })
     }
 
     /// Whoever waits for the record, here or on another node, looks again.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use oncegate_core::audit::{Act, Entry};
 use oncegate_core::decide::{Arrival, Decision, Event};
 use oncegate_core::record::{AfterRetention, Execution, GoneStatus, State, StateKind, StoredRequest};
-use oncegate_engine::{Arrived, Engine, NoProbe, Route, Worker, WorkerOptions};
+use oncegate_engine::{Arrived, Engine, NoProbe, Pass, Route, Worker, WorkerOptions};
 use oncegate_store::faulty::Fault;
 use oncegate_store::{Filter, Store};
 
@@ -125,6 +125,22 @@ async fn exactly_what_is_past_retention_is_removed_while_traffic_flows() {
     for n in (0..MANY).step_by(2) {
         assert_eq!(*replayed(&engine, &route, &format!("old-{n:03}")).await, answer("again"));
     }
+}
+
+/// Found by reading: a scan stops at 8 MiB of answers, its few rows were taken for all there were, and the reaper paused until the next
+/// minute, however much had piled up.
+#[tokio::test]
+async fn large_answers_are_removed_in_one_pass_as_small_ones_are() {
+    const MANY: usize = 40;
+    let (engine, _, hand) = node().await;
+    let route = hourly();
+    let large = "x".repeat(1 << 20);
+    for n in 0..MANY {
+        completed(&engine, &route, &format!("large-{n}"), &large).await;
+    }
+    hand.turn(OVER);
+    let passed = pass(&engine, Worker::Reaper).await;
+    assert_eq!(passed, Pass { seen: MANY, changed: MANY, more: false });
 }
 
 #[tokio::test]

@@ -2,9 +2,9 @@
 --
 -- KEYS  1 the counter; 2..8 the orders of the classes; 9..13 the due kinds; 14..16 the audit trail: entries, stories, ages;
 --       17, 18 the providers' references: each with its ids, and by id; 19, 20 what waits: names in order, and by id;
---       21.. the rows, one a write
--- ARGV  eleven a write: verb (i, s, r), id, version expected, row (of a removal: grace in µs), moments of the five kinds, reference,
---       name among what waits;
+--       21, 22 what is unknown, by when it began: all of it, and what is parked; 23.. the rows, one a write
+-- ARGV  twelve a write: verb (i, s, r), id, version expected, row (of a removal: grace in µs), moments of the five kinds, reference,
+--       name among what waits, since when it is unknown;
 --       then five an entry: number of its write (0: told in any case), id in 16 bytes, the rest of its name, moment, bytes
 --
 -- Returns one reply a write: 1 applied; nil refused, no row; bytes refused, the row; 0 refused, what is there is no row.
@@ -12,11 +12,11 @@
 -- A script is not rolled back. So all that can be wrong is looked for before the first change, and each change says whether
 -- it was the first: UNWRITTEN, nothing was changed; PARTIAL, something was.
 local ORDERS, KINDS, ENTRIES, STORIES, AGES, REFERENCES, REFERENCE_OF = 2, 9, 14, 15, 16, 17, 18
-local WAITING, WAITING_OF, ROWS = 19, 20, 21
-local STRIDE, TOLD = 11, 5
+local WAITING, WAITING_OF, DOUBTS, PARKED_DOUBTS, ROWS = 19, 20, 21, 22, 23
+local STRIDE, TOLD = 12, 5
 local REFERENCED = 32
 local LAYOUT, HEAD, CLASSES = 1, 11, 7
-local PENDING = 0
+local PENDING, UNKNOWN, PARKED = 0, 4, 6
 local SETTLED = { [2] = true, [3] = true, [5] = true }
 local EXPIRED = KINDS + 4
 
@@ -70,6 +70,7 @@ local function check_all()
       for moment = at + 4, at + 8 do
         check(ARGV[moment] == '' or tonumber(ARGV[moment]), 'a moment is a number')
       end
+      check(ARGV[at + 11] == '' or tonumber(ARGV[at + 11]), 'a moment is a number')
     end
   end
   check(tonumber(redis.call('GET', KEYS[1]) or 0), KEYS[1] .. ' is not a number')
@@ -78,6 +79,8 @@ local function check_all()
   check_type(REFERENCE_OF, 'hash')
   check_type(WAITING, 'zset')
   check_type(WAITING_OF, 'hash')
+  check_type(DOUBTS, 'zset')
+  check_type(PARKED_DOUBTS, 'zset')
   check_entries()
 end
 
@@ -118,6 +121,17 @@ local function queue(id, old, name)
   end
 end
 
+-- Of most records it never is.
+local function doubt(id, old, class, since)
+  if old and old.class == PARKED and class ~= PARKED then change('ZREM', KEYS[PARKED_DOUBTS], id) end
+  if since ~= '' then
+    change('ZADD', KEYS[DOUBTS], since, id)
+    if class == PARKED then change('ZADD', KEYS[PARKED_DOUBTS], since, id) end
+  elseif old and (old.class == UNKNOWN or old.class == PARKED) then
+    change('ZREM', KEYS[DOUBTS], id)
+  end
+end
+
 local function put(at, key, old)
   local id, row = ARGV[at + 1], ARGV[at + 3]
   change('SET', key, row)
@@ -138,6 +152,7 @@ local function put(at, key, old)
   end
   refer(id, old, ARGV[at + 9])
   queue(id, old, ARGV[at + 10])
+  doubt(id, old, class, ARGV[at + 11])
 end
 
 local time

@@ -16,7 +16,7 @@ use oncegate_store::Change;
 use oncegate_store::Write;
 use tokio_postgres::types::ToSql;
 
-use super::row::{attention_at, state_column};
+use super::row::{attention_at, doubt_since, state_column};
 
 /// Writes that name each key once.
 #[derive(Default)]
@@ -115,6 +115,7 @@ pub(super) struct Rows<'w> {
     operation: Vec<&'w str>,
     rest: Vec<Vec<u8>>,
     reference: Vec<Option<&'w [u8]>>,
+    doubt_since: Vec<Option<i64>>,
     answer: Vec<Option<Vec<u8>>>,
     /// What those of the writes tell that tell something.
     pub(super) entries: Entries<'w>,
@@ -139,6 +140,7 @@ impl<'w> Rows<'w> {
         self.operation.push(record.operation.as_str());
         self.rest.push(record.encode_row());
         self.reference.push(record.provider_reference.as_deref().map(str::as_bytes));
+        self.doubt_since.push(doubt_since(record));
         self.answer.push(record.encode_answer());
         &mut self.entries
     }
@@ -178,7 +180,7 @@ impl<'w> Rows<'w> {
     }
 
     /// What the insert binds, before [`Rows::first_due_at`].
-    pub(super) fn inserted(&self) -> [&(dyn ToSql + Sync); 15] {
+    pub(super) fn inserted(&self) -> [&(dyn ToSql + Sync); 16] {
         [
             &self.place,
             &self.id,
@@ -194,6 +196,7 @@ impl<'w> Rows<'w> {
             &self.operation,
             &self.rest,
             &self.reference,
+            &self.doubt_since,
             &self.answer,
         ]
     }
@@ -214,7 +217,7 @@ impl<'w> Rows<'w> {
     }
 
     /// What a swap binds.
-    pub(super) fn moved(&self) -> [&(dyn ToSql + Sync); 12] {
+    pub(super) fn moved(&self) -> [&(dyn ToSql + Sync); 13] {
         [
             &self.id,
             &self.expect,
@@ -228,11 +231,12 @@ impl<'w> Rows<'w> {
             &self.operation,
             &self.rest,
             &self.reference,
+            &self.doubt_since,
         ]
     }
 
     /// The same with answers.
-    pub(super) fn settled_over(&self) -> [&(dyn ToSql + Sync); 13] {
+    pub(super) fn settled_over(&self) -> [&(dyn ToSql + Sync); 14] {
         let [
             id,
             expect,
@@ -246,11 +250,12 @@ impl<'w> Rows<'w> {
             operation,
             rest,
             reference,
+            doubt,
         ] = self.moved();
         let answer = &self.answer;
         [
             id, expect, version, state, due, attention, expires, created, resumable, operation, rest,
-            reference, answer,
+            reference, doubt, answer,
         ]
     }
 }

@@ -20,7 +20,7 @@ use oncegate_store::join::{Cause, Connection, Join, Joined, Shown, Taken, Turn, 
 use oncegate_store::{Change, Effect, Kind, Result, StoreError, Write};
 
 use super::PostgresStore;
-use super::row::{attention_at, state_column};
+use super::row::{attention_at, doubt_since, state_column};
 use super::settings::Schema;
 use super::statements::BATCH_MAX;
 
@@ -41,9 +41,9 @@ pub(super) struct Statements {
 
 /// What a row has besides its identity, from `$4` on; see [`columns`].
 const CHANGING: &str = "version, state, due_at, attention_at, expires_at, created_at, resumable, operation, rest, reference, \
-                        kept_until";
+                        kept_until, doubt_since";
 const NEW: &str = "$4::bigint, $5::bigint::smallint, $6::bigint, $7::bigint, $8::bigint, $9::bigint, $10::bigint <> 0, \
-                   $11::text, $12::bytea, $13::bytea, CASE WHEN $5 = 2 THEN $8 END";
+                   $11::text, $12::bytea, $13::bytea, CASE WHEN $5 = 2 THEN $8 END, $14::bigint";
 
 impl Statements {
     pub(super) fn new(schema: &Schema) -> Self {
@@ -77,12 +77,12 @@ impl Statements {
                  FROM (VALUES (1)) one LEFT JOIN {schema}.record r ON r.id = $1::bytea"
             ),
             insert_settled: format!(
-                "WITH {inserted} INSERT INTO {schema}.answer (seq, bytes) SELECT seq, $14::bytea FROM inserted \
+                "WITH {inserted} INSERT INTO {schema}.answer (seq, bytes) SELECT seq, $15::bytea FROM inserted \
                  RETURNING 1::bigint AS number"
             ),
             insert: format!(
-                "WITH {inserted}, kept AS (INSERT INTO {schema}.answer (seq, bytes) SELECT seq, $14::bytea FROM inserted \
-                 WHERE $14::bytea IS NOT NULL), {} SELECT count(*) AS number FROM inserted",
+                "WITH {inserted}, kept AS (INSERT INTO {schema}.answer (seq, bytes) SELECT seq, $15::bytea FROM inserted \
+                 WHERE $15::bytea IS NOT NULL), {} SELECT count(*) AS number FROM inserted",
                 noted("inserted")
             ),
             swap: format!(
@@ -171,7 +171,7 @@ async fn tell(connection: &mut dyn Connection, sql: &str, entry: &Entry) -> Resu
 }
 
 /// What changes, in the order of [`CHANGING`].
-fn columns(record: &Record) -> [Value<'_>; 10] {
+fn columns(record: &Record) -> [Value<'_>; 11] {
     let micros = |moment: Option<Timestamp>| Value::Int(moment.map(Timestamp::as_micros));
     [
         int(record.version.as_raw()),
@@ -186,6 +186,7 @@ fn columns(record: &Record) -> [Value<'_>; 10] {
         Value::Bytes(
             record.provider_reference.as_deref().map(|reference| Cow::Borrowed(reference.as_bytes())),
         ),
+        Value::Int(doubt_since(record)),
     ]
 }
 

@@ -3,7 +3,7 @@
 use oncegate_core::codec::Malformed;
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::codec::{Texts, state_number};
-use oncegate_core::record::{Record, StateKind};
+use oncegate_core::record::{Record, State, StateKind};
 use oncegate_core::time::Timestamp;
 use tokio_postgres::Row;
 
@@ -24,6 +24,14 @@ pub(super) fn decode(row: &Row) -> Result<(RecordId, Result<Record, Malformed>),
 /// The number of a state in its column.
 pub(super) fn state_column(state: StateKind) -> i16 {
     i16::from(state_number(state))
+}
+
+/// Since when its outcome has been unknown, if it is.
+pub(super) const fn doubt_since(record: &Record) -> Option<i64> {
+    match &record.state {
+        State::Unknown(doubt) => Some(doubt.since.as_micros()),
+        _ => None,
+    }
 }
 
 /// When a worker should look at it, if that is off the usual path. Of waiting work that is only its end: what is to be run is found line by

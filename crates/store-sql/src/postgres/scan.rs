@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use oncegate_core::record::{Record, StateKind};
 use oncegate_core::time::{Timestamp, micros};
-use oncegate_store::{Due, Moments, Scan};
+use oncegate_store::query::answer_bytes;
+use oncegate_store::{Due, Moments, SCAN_BYTES_MAX, Scan};
 use tokio_postgres::types::ToSql;
 
 use super::error::Failure;
@@ -26,8 +27,6 @@ pub(super) const SCAN_TIME: Duration = Duration::from_secs(5);
 const LOOK_AGAIN: Duration = Duration::from_hours(1);
 /// Notes of the first page of answers: a reaper that is behind finds a batch under a few, and every row under a page is read twice.
 const ANSWER_NOTES: i64 = 8;
-/// A scan stops early once the answers it has read are this large.
-const SCAN_BYTES_MAX: i64 = 8 << 20;
 
 /// A row that is due.
 struct Found {
@@ -35,6 +34,9 @@ struct Found {
     moment: i64,
     answer_bytes: i64,
 }
+
+/// A scan passes over no more rows than this that cannot be read, or have gone before they were read.
+const PASSED_OVER_MAX: usize = 10_000;
 
 /// Within this time; one page of each kind of notes is looked at in any case.
 pub(super) async fn due(
@@ -45,9 +47,34 @@ pub(super) async fn due(
     limit: usize,
     time: Duration,
 ) -> Result<Scan, Failure> {
-    if limit == 0 {
-        return Ok(Scan::default());
+    let started = Instant::now();
+    let (scan, records, met) = (Scan::default(), Vec::new(), HashSet::new());
+    let mut reading = Reading { session, statements, what, moments, limit, scan, records, bytes: 0, met };
+    let mut asked = limit;
+    while !reading.is_full() {
+        let left = time.saturating_sub(started.elapsed());
+        let (found, is_late) = find(session, statements, what, moments, asked, left).await?;
+        let is_all = found.len() < asked;
+        reading.scan.is_cut = is_late || !is_all;
+        reading.read(found).await?;
+        // What cannot be read, or is gone by now, must not stand in the way of others: as many again are looked for.
+        if is_all || asked >= limit.saturating_add(PASSED_OVER_MAX) || started.elapsed() >= time {
+            break;
+        }
+        asked = asked.saturating_mul(2).min(limit.saturating_add(PASSED_OVER_MAX));
     }
+    Ok(reading.ended())
+}
+
+/// The longest due, at most `limit`; and whether the time was over before all was looked at.
+async fn find(
+    session: &Session,
+    statements: &Statements,
+    what: Due,
+    moments: Moments,
+    limit: usize,
+    time: Duration,
+) -> Result<(Vec<Found>, bool), Failure> {
     let Moments { from, by } = moments;
     let moments = [from.as_micros(), by.as_micros()];
     let limit_rows = i64::try_from(limit).unwrap_or(i64::MAX);
@@ -56,23 +83,23 @@ pub(super) async fn due(
     let leases = notes(StateKind::InProgress, NOTES_AT_ONCE);
     let answers = notes(StateKind::Completed, ANSWER_NOTES);
     let lapsed = |resumable| Wanted { state: leases.kind, resumable: Some(resumable), moments, limit };
-    let mut found = Vec::new();
+    let (mut found, mut is_late) = (Vec::new(), false);
     match what {
         Due::Pending => found = pending(session, statements, moments, limit_rows).await?,
         Due::Doubted => found = attended(session, statements, "doubted", moments, limit_rows).await?,
-        Due::Lapsed => noted(&leases, &lapsed(false), time, &mut found).await?,
-        Due::Resumable => noted(&leases, &lapsed(true), time, &mut found).await?,
+        Due::Lapsed => is_late = noted(&leases, &lapsed(false), time, &mut found).await?,
+        Due::Resumable => is_late = noted(&leases, &lapsed(true), time, &mut found).await?,
         Due::Expired => {
             let expired = Wanted { state: answers.kind, resumable: None, moments, limit };
             // In this order: notes of leases become notes of answers, and never the other way round.
-            noted(&leases, &expired, time / 2, &mut found).await?;
-            noted(&answers, &expired, time / 2, &mut found).await?;
+            is_late = noted(&leases, &expired, time / 2, &mut found).await?;
+            is_late |= noted(&answers, &expired, time / 2, &mut found).await?;
             found.extend(attended(session, statements, "expired", moments, limit_rows).await?);
             found.extend(kept(session, statements, moments, limit_rows).await?);
         }
     }
     keep_first(&mut found, limit);
-    read(session, statements, what, found).await
+    Ok((found, is_late))
 }
 
 /// Looks at all that waits: workers ask for it line by line.
@@ -129,13 +156,13 @@ struct Wanted {
     limit: usize,
 }
 
-/// Adds to `found` what is under due notes of one kind, until none further on can be due earlier, or the time is over.
+/// Adds to `found` what is under due notes of one kind, until none further on can be due earlier, or the time is over: whether it is.
 async fn noted(
     notes: &Notes<'_>,
     wanted: &Wanted,
     time: Duration,
     found: &mut Vec<Found>,
-) -> Result<(), Failure> {
+) -> Result<bool, Failure> {
     let started = Instant::now();
     let [_, now] = wanted.moments;
     let mut from = (i64::MIN, i64::MIN);
@@ -151,13 +178,16 @@ async fn noted(
         found.extend(notes.rows(&page, wanted, until).await?);
         keep_first(found, wanted.limit);
         let is_enough = last_moment(found).is_some_and(|moment| moment <= page.to.0);
-        if is_enough || page.is_last || started.elapsed() >= time {
+        if is_enough || page.is_last {
             break;
+        }
+        if started.elapsed() >= time {
+            return Ok(true);
         }
         from = page.to;
         at_once = NOTES_AT_ONCE.min(2 * at_once);
     }
-    Ok(())
+    Ok(false)
 }
 
 /// The longest due of them, each once.
@@ -231,34 +261,69 @@ impl Notes<'_> {
     }
 }
 
-/// The rows themselves, in the order in which they were found. One that has changed meanwhile is left out.
-async fn read(
-    session: &Session,
-    statements: &Statements,
+/// The rows themselves, as far as they can be read.
+struct Reading<'s> {
+    session: &'s Session,
+    statements: &'s Statements,
     what: Due,
-    found: Vec<Found>,
-) -> Result<Scan, Failure> {
-    let mut bytes = 0;
-    let within = found.into_iter().take_while(|row| {
-        let is_room = bytes < SCAN_BYTES_MAX;
-        bytes += row.answer_bytes;
-        is_room
-    });
-    let seqs: Vec<i64> = within.map(|row| row.seq).collect();
-    let mut scan = Scan::default();
-    if seqs.is_empty() {
-        return Ok(scan);
+    moments: Moments,
+    limit: usize,
+    scan: Scan,
+    records: Vec<(Timestamp, i64, Record)>,
+    /// Of the answers among them.
+    bytes: usize,
+    /// What was read, or tried.
+    met: HashSet<i64>,
+}
+
+impl Reading<'_> {
+    fn is_full(&self) -> bool {
+        self.records.len() >= self.limit || self.bytes >= SCAN_BYTES_MAX
     }
-    let rows = session.query(&statements.read_by_seq, &[&seqs]).await?;
-    let mut records: Vec<(Option<Timestamp>, i64, Record)> = Vec::with_capacity(rows.len());
-    for row in &rows {
-        match decode(row)?.1 {
-            Ok(record) => records.push((what.moment(&record), row.try_get(6)?, record)),
-            Err(_) => scan.unreadable += 1,
+
+    /// Reads those of them that were not met before, until it is full. What cannot be read takes no room.
+    async fn read(&mut self, found: Vec<Found>) -> Result<(), Failure> {
+        let mut found = found.into_iter().filter(|row| !self.met.contains(&row.seq)).collect::<Vec<_>>();
+        while !found.is_empty() && !self.is_full() {
+            let rows = self.at_once(&found);
+            let seqs: Vec<i64> = found.drain(..rows).map(|row| row.seq).collect();
+            self.read_at(&seqs).await?;
         }
+        self.scan.is_cut |= !found.is_empty();
+        Ok(())
     }
-    records.retain(|(moment, ..)| moment.is_some());
-    records.sort_by_key(|(moment, seq, _)| (*moment, *seq));
-    scan.records = records.into_iter().map(|(.., record)| record).collect();
-    Ok(scan)
+
+    /// So many of the first of them there is room for, whatever can be read of them; one at least.
+    fn at_once(&self, found: &[Found]) -> usize {
+        let mut bytes = self.bytes;
+        let within = found.iter().take(self.limit - self.records.len()).take_while(|row| {
+            let is_room = bytes < SCAN_BYTES_MAX;
+            bytes += usize::try_from(row.answer_bytes).unwrap_or(0);
+            is_room
+        });
+        within.count()
+    }
+
+    /// One that has changed meanwhile is left out.
+    async fn read_at(&mut self, seqs: &[i64]) -> Result<(), Failure> {
+        self.met.extend(seqs);
+        for row in &self.session.query(&self.statements.read_by_seq, &[&seqs]).await? {
+            let Ok(record) = decode(row)?.1 else {
+                self.scan.unreadable += 1;
+                continue;
+            };
+            let moment = self.what.moment(&record).filter(|moment| self.moments.contain(*moment));
+            if let Some(moment) = moment {
+                self.bytes += answer_bytes(&record);
+                self.records.push((moment, row.try_get(6)?, record));
+            }
+        }
+        Ok(())
+    }
+
+    /// The longest due first.
+    fn ended(mut self) -> Scan {
+        self.records.sort_by_key(|(moment, seq, _)| (*moment, *seq));
+        Scan { records: self.records.into_iter().map(|(.., record)| record).collect(), ..self.scan }
+    }
 }

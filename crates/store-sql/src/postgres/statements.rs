@@ -15,7 +15,7 @@ pub(super) mod trail;
 pub(super) mod types;
 
 /// How many there are.
-pub(super) const QUERIES: usize = 38;
+pub(super) const QUERIES: usize = 39;
 
 /// A statement, the types of its parameters (as it casts them), and its place among a session's prepared ones.
 #[derive(Debug)]
@@ -50,6 +50,8 @@ pub(super) struct Statements {
     pub(super) lines: Query,
     pub(super) of_lines: Query,
     pub(super) backlog: Query,
+    /// How many outcomes are unknown, and since when; the same of those that are parked.
+    pub(super) doubts: Query,
     /// All that waits, the longest due first: for whoever can afford to look at all of it.
     pub(super) pending: Query,
     pub(super) clock: Query,
@@ -104,7 +106,8 @@ pub(super) const BATCH_MAX: usize = 1 << 16;
 pub(super) const NOTES_AT_ONCE: i64 = 128;
 
 /// What an insert binds, in order, after the place.
-const INSERTED: &str = "id, version, state, due_at, attention_at, expires_at, created_at, resumable, scope, key, operation, rest, reference";
+const INSERTED: &str = "id, version, state, due_at, attention_at, expires_at, created_at, resumable, scope, key, operation, rest, reference, \
+                        doubt_since";
 
 impl Statements {
     #[expect(clippy::too_many_lines, reason = "a list of statements, one after the other")]
@@ -137,12 +140,12 @@ impl Statements {
             format!(
                 "swapped AS (UPDATE {record} r SET version = new.version, state = new.state, due_at = new.due_at, \
                  kept_until = NULL, attention_at = new.attention_at, expires_at = new.expires_at, created_at = new.created_at, \
-                 resumable = new.resumable, operation = new.operation, rest = new.rest, reference = new.reference \
-                 FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::smallint[], $5::bigint[], $6::bigint[], \
-                 $7::bigint[], $8::bigint[], $9::boolean[], $10::text[], $11::bytea[], $12::bytea[]{types}) \
+                 resumable = new.resumable, operation = new.operation, rest = new.rest, reference = new.reference, \
+                 doubt_since = new.doubt_since FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::smallint[], $5::bigint[], $6::bigint[], \
+                 $7::bigint[], $8::bigint[], $9::boolean[], $10::text[], $11::bytea[], $12::bytea[], $13::bigint[]{types}) \
                  AS new (id, expect, version, state, due_at, attention_at, expires_at, created_at, resumable, operation, \
-                 rest, reference{names}) WHERE {found} RETURNING r.id, r.seq, r.state, r.due_at{returned})",
-                types = if answers { ", $13::bytea[]" } else { "" },
+                 rest, reference, doubt_since{names}) WHERE {found} RETURNING r.id, r.seq, r.state, r.due_at{returned})",
+                types = if answers { ", $14::bytea[]" } else { "" },
                 names = if answers { ", answer" } else { "" },
                 returned = if answers { ", new.answer" } else { "" },
             )
@@ -161,12 +164,12 @@ impl Statements {
                 "WITH {batch}, inserted AS (INSERT INTO {record} (seq, {INSERTED}) \
                  SELECT (SELECT first FROM batch) + place, {INSERTED} FROM unnest($1::integer[], $2::bytea[], \
                  $3::bigint[], $4::smallint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::boolean[], \
-                 $10::text[], $11::text[], $12::text[], $13::bytea[], $14::bytea[]) AS new (place, {INSERTED}) \
+                 $10::text[], $11::text[], $12::text[], $13::bytea[], $14::bytea[], $15::bigint[]) AS new (place, {INSERTED}) \
                  ON CONFLICT (id) DO NOTHING RETURNING id, seq), {}, \
                  kept AS (INSERT INTO {answer} (seq, bytes) SELECT inserted.seq, new.answer FROM inserted \
-                 JOIN unnest($2::bytea[], $15::bytea[]) AS new (id, answer) ON new.id = inserted.id \
+                 JOIN unnest($2::bytea[], $16::bytea[]) AS new (id, answer) ON new.id = inserted.id \
                  WHERE new.answer IS NOT NULL){entered} {}",
-                noted("$16::bigint"),
+                noted("$17::bigint"),
                 told("inserted")
             )
         };
@@ -214,13 +217,13 @@ impl Statements {
                 ),
             ),
             insert: query(1, insert("")),
-            insert_told: query(14, insert(&entered("inserted", 17))),
+            insert_told: query(14, insert(&entered("inserted", 18))),
             settle: query(
                 2,
                 format!(
                     "WITH swapped AS (UPDATE {record} r SET version = new.version, state = 2, due_at = new.due_at, \
                      attention_at = NULL, expires_at = new.due_at, created_at = new.created_at, operation = new.operation, \
-                     rest = new.rest, reference = new.reference FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], \
+                     rest = new.rest, reference = new.reference, doubt_since = NULL FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], \
                      $4::bigint[], $5::bigint[], $6::text[], $7::bytea[], $8::bytea[], $9::bytea[]) \
                      AS new (id, expect, version, due_at, created_at, operation, rest, reference, answer) \
                      WHERE {found} RETURNING r.id, r.seq, new.answer), \
@@ -229,9 +232,9 @@ impl Statements {
                 ),
             ),
             settle_over: query(12, settle_over("")),
-            settle_told: query(15, settle_over(&entered("swapped", 14))),
+            settle_told: query(15, settle_over(&entered("swapped", 15))),
             move_on: query(3, move_on("")),
-            move_on_told: query(16, move_on(&entered("swapped", 13))),
+            move_on_told: query(16, move_on(&entered("swapped", 14))),
             remove: query(4, remove("")),
             remove_told: query(17, remove(&entered("removed", 4))),
             read: query(5, format!("{select} WHERE r.id = ANY($1::bytea[])")),
@@ -282,6 +285,7 @@ impl Statements {
                     i64::MAX
                 ),
             ),
+            doubts: query(38, doubts(&record)),
             pending: query(
                 37,
                 format!(
@@ -309,6 +313,18 @@ impl Statements {
             select,
         }
     }
+}
+
+/// Counts no more than `$1` of each; both the count and the oldest through an index that knows of nothing else.
+fn doubts(record: &str) -> String {
+    let of = |column: &str| {
+        let all = format!("FROM {record} WHERE {column} BETWEEN {} AND {}", i64::MIN + 1, i64::MAX);
+        format!(
+            "(SELECT count(*) FROM (SELECT {column} {all} LIMIT $1::bigint) r), \
+             (SELECT {column} {all} ORDER BY {column} LIMIT 1)"
+        )
+    };
+    format!("SELECT {}, {}", of("doubt_since"), of("parked_since"))
 }
 
 /// The heads of the lines after `$1`, at most `$2`: from one to the next through the index, however long each is.

@@ -119,6 +119,7 @@ impl Place {
             ("lines", &all.lines, SETUP_READ),
             ("of_lines", &all.of_lines, SETUP_READ),
             ("backlog", &all.backlog, SETUP_READ),
+            ("doubts", &all.doubts, SETUP_READ),
             ("pending", &all.pending, SETUP_READ),
         ]
     }
@@ -209,6 +210,7 @@ fn is_by_index(what: &str, plan: &str) {
         "lines" => ["using record_waiting on record", "Index Cond: (line > "],
         "of_lines" => ["using record_waiting on record", "Index Cond: ((line = "],
         "backlog" | "pending" => ["using record_waiting on record", "Index Cond: ((line >= "],
+        "doubts" => ["using record_doubt_since on record", "using record_parked_since on record"],
         "page" => ["using note_due on note", "Index Cond: ((kind = "],
         "tidy" | "noted" => ["using note_due on note", "using record_seq on record"],
         _ => ["using record_attention on record", "Index Cond: (attention_at <= "],
@@ -379,6 +381,7 @@ fn every_parameter_is_cast_where_it_first_occurs_and_nowhere_to_another_type() {
         &all.lines,
         &all.of_lines,
         &all.backlog,
+        &all.doubts,
         &all.pending,
         &all.clock,
         &all.counts,

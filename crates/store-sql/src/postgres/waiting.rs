@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use oncegate_core::record::Record;
 use oncegate_core::time::Timestamp;
-use oncegate_store::turns::{BACKLOG_MAX, Backlog, Calling, Line, Turn, Waiting, in_turns};
+use oncegate_store::turns::{BACKLOG_MAX, Backlog, Calling, Doubts, Line, Turn, Waiting, in_turns};
 use oncegate_store::{Cursor, Due, Scan};
 
 use super::error::Failure;
@@ -36,6 +36,16 @@ pub(super) async fn backlog(session: &Session, statements: &Statements) -> Resul
     let Some(row) = rows.first() else { return Ok(Backlog::default()) };
     let (count, oldest): (i64, Option<i64>) = (row.try_get(0)?, row.try_get(1)?);
     Ok(Backlog { rows: u64::try_from(count).unwrap_or(0), oldest: oldest.map(Timestamp::from_micros) })
+}
+
+pub(super) async fn doubts(session: &Session, statements: &Statements) -> Result<Doubts, Failure> {
+    let rows = session.query(&statements.doubts, &[&i64::try_from(BACKLOG_MAX).unwrap_or(i64::MAX)]).await?;
+    let Some(row) = rows.first() else { return Ok(Doubts::default()) };
+    let backlog = |count: usize| -> Result<Backlog, Failure> {
+        let (rows, oldest): (i64, Option<i64>) = (row.try_get(count)?, row.try_get(count + 1)?);
+        Ok(Backlog { rows: u64::try_from(rows).unwrap_or(0), oldest: oldest.map(Timestamp::from_micros) })
+    };
+    Ok(Doubts { open: backlog(0)?, parked: backlog(2)? })
 }
 
 async fn lines(

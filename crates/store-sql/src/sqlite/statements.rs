@@ -8,7 +8,8 @@ use oncegate_core::record::codec::state_number;
 use oncegate_core::record::{Record, State, StateKind};
 use oncegate_core::response::Answer;
 use oncegate_core::time::{Timestamp, micros};
-use oncegate_store::{Change, Due, Moments, Outcome, Scan, Write};
+use oncegate_store::query::answer_bytes;
+use oncegate_store::{Change, Due, Moments, Outcome, SCAN_BYTES_MAX, Scan, Write};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Rows, params};
 
 use super::error::Failure;
@@ -254,9 +255,6 @@ fn read_one(connection: &Connection, id: RecordId) -> Result<Found, Failure> {
     Ok(row.transpose())
 }
 
-/// A scan stops early once the answers it has read are this large: a reaper has no use for more at once.
-const SCAN_BYTES_MAX: usize = 8 << 20;
-
 pub(super) fn due(
     connection: &Connection,
     what: Due,
@@ -286,22 +284,23 @@ pub(super) fn due(
         }
     }
     scan.records.sort_by_key(|record| what.moment(record));
+    scan.is_cut |= scan.records.len() > limit;
     scan.records.truncate(limit);
     Ok(scan)
 }
 
-/// Adds up to `limit` rows. One that cannot be read is counted and passed over: it must not stand in the way of others.
+/// Adds up to `limit` rows, and notes whether there were more. One that cannot be read is counted and passed over: it must not stand in the way of others.
 fn collect(mut rows: Rows<'_>, limit: usize, into: &mut Scan) -> Result<(), Failure> {
     let mut bytes = 0;
     let mut count = 0;
-    while count < limit && bytes < SCAN_BYTES_MAX {
-        let Some(row) = rows.next()? else { break };
+    while let Some(row) = rows.next()? {
+        if count >= limit || bytes >= SCAN_BYTES_MAX {
+            into.is_cut = true;
+            break;
+        }
         match decode(row) {
             Ok(record) => {
-                bytes += match &record.state {
-                    State::Completed(answer) => answer.size_hint(),
-                    _ => 0,
-                };
+                bytes += answer_bytes(&record);
                 count += 1;
                 into.records.push(record);
             }

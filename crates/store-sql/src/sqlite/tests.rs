@@ -79,6 +79,11 @@ fn every_statement_goes_through_an_index_whatever_the_table_holds() {
                 "{sql}: {plan}"
             );
         }
+        for [count, oldest] in [waiting::DOUBTS, waiting::PARKED] {
+            let (counted, found) = (plan(&connection, count), plan(&connection, oldest));
+            assert!(counted.contains("COVERING INDEX record_"), "{counted}");
+            assert!(found.contains("(doubt_since>?)") && !found.contains("B-TREE"), "{found}");
+        }
         assert!(plan(&connection, browse::COUNT_STATES).contains("USING COVERING INDEX record_by_due"));
         let parked = "SEARCH record USING COVERING INDEX record_by_due (state=? AND due_at=?)";
         assert_eq!(plan(&connection, browse::COUNT_PARKED), parked);
@@ -178,7 +183,8 @@ fn a_file_of_an_older_schema_keeps_its_rows_and_gets_a_trail() {
     older
         .execute_batch(
             "DROP TABLE entry; DROP TABLE apart; DROP INDEX record_by_reference; DROP TABLE job; \
-             DROP INDEX record_waiting; DROP INDEX record_overdue; ALTER TABLE record DROP COLUMN forward_key; PRAGMA user_version = 1",
+             DROP INDEX record_waiting; DROP INDEX record_overdue; DROP INDEX record_doubts; DROP INDEX record_parked; \
+             ALTER TABLE record DROP COLUMN forward_key; PRAGMA user_version = 1",
         )
         .unwrap();
     drop(older);

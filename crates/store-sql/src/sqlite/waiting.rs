@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use oncegate_core::record::Record;
 use oncegate_core::time::Timestamp;
-use oncegate_store::turns::{BACKLOG_MAX, Backlog, Calling, Line, Turn, Waiting, in_turns};
+use oncegate_store::turns::{BACKLOG_MAX, Backlog, Calling, Doubts, Line, Turn, Waiting, in_turns};
 use oncegate_store::{Cursor, Scan};
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -34,6 +34,20 @@ pub(super) static AT: LazyLock<String> = LazyLock::new(|| format!("{} WHERE reco
 pub(super) const BACKLOG: &str = "SELECT count(*), min(due_at) FROM \
      (SELECT due_at FROM record INDEXED BY record_waiting WHERE state = 0 LIMIT ?1)";
 
+/// Outcomes that nobody knows: how many, but no more than are counted, and the oldest.
+pub(super) const DOUBTS: [&str; 2] = [
+    "SELECT count(*) FROM (SELECT 1 FROM record INDEXED BY record_doubts WHERE state = 4 LIMIT ?1)",
+    "SELECT doubt_since FROM record INDEXED BY record_doubts WHERE state = 4 AND doubt_since IS NOT NULL \
+     ORDER BY doubt_since LIMIT 1",
+];
+
+/// The same of those that are parked.
+pub(super) const PARKED: [&str; 2] = [
+    "SELECT count(*) FROM (SELECT 1 FROM record INDEXED BY record_parked WHERE state = 4 AND parked = 1 LIMIT ?1)",
+    "SELECT doubt_since FROM record INDEXED BY record_parked WHERE state = 4 AND parked = 1 AND doubt_since IS NOT NULL \
+     ORDER BY doubt_since LIMIT 1",
+];
+
 pub(super) fn waiting(connection: &Connection, turn: &Turn, now: Timestamp) -> Result<Waiting, Failure> {
     let mut calling = Calling::new(turn, turn.after.as_ref().map(place), now);
     while let Some((after, count)) = calling.asks() {
@@ -62,6 +76,16 @@ pub(super) fn backlog(connection: &Connection) -> Result<Backlog, Failure> {
     let counted = statement.query_row([most], |row| Ok((row.get::<_, i64>(0)?, row.get(1)?)))?;
     let (rows, oldest): (i64, Option<i64>) = counted;
     Ok(Backlog { rows: u64::try_from(rows).unwrap_or(0), oldest: oldest.map(Timestamp::from_micros) })
+}
+
+pub(super) fn doubts(connection: &Connection) -> Result<Doubts, Failure> {
+    let backlog = |[count, oldest]: [&str; 2]| -> Result<Backlog, Failure> {
+        let most = i64::try_from(BACKLOG_MAX).unwrap_or(i64::MAX);
+        let rows: i64 = connection.prepare_cached(count)?.query_row([most], |row| row.get(0))?;
+        let oldest = connection.prepare_cached(oldest)?.query_row([], |row| row.get(0)).optional()?;
+        Ok(Backlog { rows: u64::try_from(rows).unwrap_or(0), oldest: oldest.map(Timestamp::from_micros) })
+    };
+    Ok(Doubts { open: backlog(DOUBTS)?, parked: backlog(PARKED)? })
 }
 
 /// A cursor that is none of ours is before all lines, or after them: the turn comes round all the same.

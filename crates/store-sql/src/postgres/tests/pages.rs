@@ -111,11 +111,49 @@ async fn a_scan_puts_answers_out_of_the_way_of_leases() {
 #[tokio::test]
 async fn the_reaper_reads_little_more_than_what_it_removes() {
     let place = Place::start().await;
-    place.backlog(400, StateKind::Completed, 2).await;
+    let store = place.store().await;
+    for batch in 0..30 {
+        let rows = (0..ROWS_A_NOTE.unsigned_abs()).map(|n| {
+            let row = reserved(&format!("{batch}-{n}"), n, LONG_AGO);
+            insert(&moved_to(&row, StateKind::Completed, LONG_AGO))
+        });
+        let outcomes = store.apply(&rows.collect::<Vec<_>>()).await.unwrap();
+        assert!(outcomes.iter().all(|outcome| *outcome == Outcome::Applied));
+    }
+    place.run("UPDATE {}.note SET kind = 2").await;
     let (scan, [rows, notes, _]) = place.counted(Due::Expired, PRESENT, 128).await;
-    assert_eq!(scan.unreadable, 128);
+    assert_eq!((scan.records.len(), scan.is_cut), (128, true));
     assert!(rows <= 2 * 8 * ROWS_A_NOTE + 128 && notes <= 4 * 8, "{rows} rows and {notes} notes were read");
     place.gone().await;
+}
+
+/// Found by reading: one row that could not be read was at the head of every scan for ever, and took the place of another; as many as
+/// the limit, and nothing was found any more.
+#[tokio::test]
+async fn what_cannot_be_read_stands_in_nobodys_way() {
+    for (what, state, note_kind) in [
+        (Due::Lapsed, StateKind::InProgress, 1),
+        (Due::Doubted, StateKind::Unknown, 1),
+        (Due::Expired, StateKind::Completed, 2),
+    ] {
+        let place = Place::start().await;
+        let store = place.store().await;
+        place.backlog(3, state, note_kind).await;
+        if state == StateKind::Unknown {
+            place.run("UPDATE {}.record SET attention_at = due_at").await;
+        }
+        // Larger than all that a scan reads.
+        place
+            .run("INSERT INTO {}.answer SELECT seq, repeat('x', 1 << 20)::bytea FROM {}.record ORDER BY seq LIMIT 9")
+            .await;
+        let later = Timestamp::from_micros(LONG_AGO.as_micros() + 1_000);
+        let row = moved_to(&reserved("behind", 1, LONG_AGO), state, later);
+        apply(&store, insert(&row)).await;
+        let session = place.session(SETUP_READ).await;
+        let scan = place.scan(&session, what, PRESENT, 5, SCAN_TIME).await;
+        assert_eq!((scan.records, scan.unreadable, scan.is_cut), (vec![row], 300, false), "{what:?}");
+        place.gone().await;
+    }
 }
 
 /// 1,000 answers that are kept, and 100,000: once their notes are put off, the sweeper reads the same rows, and so does the reaper.
