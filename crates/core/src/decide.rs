@@ -527,7 +527,7 @@ fn cancel(record: &Record, now: Now) -> Step {
 fn hear(record: Option<&Record>, verdict: &Verdict, now: Now) -> Step {
     let Some(record) = record else {
         return Step::keep(match verdict.finding {
-            Finding::Happened(_) => Decision::KeepApart,
+            Finding::Happened(_) | Finding::Announced(_) => Decision::KeepApart,
             Finding::DidNotHappen { .. } | Finding::NotKnown(_) => Decision::Nothing,
         });
     };
@@ -535,7 +535,10 @@ fn hear(record: Option<&Record>, verdict: &Verdict, now: Now) -> Step {
         return Step::keep(Decision::Nothing).noting(Notice::AnotherLife);
     }
     match &verdict.finding {
-        Finding::Happened(answer) => happened(record, verdict, answer, now),
+        Finding::Announced(answer) if !answer.is_success() && record.attempts > 1 => {
+            refusal_announced(record, verdict, answer, now)
+        }
+        Finding::Happened(answer) | Finding::Announced(answer) => happened(record, verdict, answer, now),
         Finding::DidNotHappen { grounds, backoff, otherwise } => {
             did_not_happen(record, verdict, grounds, *backoff, otherwise, now)
         }
@@ -563,6 +566,20 @@ fn happened(record: &Record, verdict: &Verdict, answer: &Arc<Answer>, now: Now) 
         State::Expired => Step::keep(Decision::Nothing).noting(Notice::AfterTheFact),
         // Never granted in this life, so nothing of this life can have happened.
         State::Pending { .. } => Step::keep(Decision::Nothing),
+    }
+}
+
+/// Some attempt of several was refused. Where the last one may have acted, that says nothing about it: somebody must look.
+fn refusal_announced(record: &Record, verdict: &Verdict, answer: &Arc<Answer>, now: Now) -> Step {
+    match &record.state {
+        State::Unknown(_) => ask_soon(record, now).noting(Notice::NegativeDropped),
+        // Also where it has lapsed: kept for what the refused attempt did, and applied only if the last one did nothing.
+        State::InProgress => {
+            with_evidence(record, &verdict.source, verdict.reference.as_deref(), answer, now)
+        }
+        State::Pending { .. } | State::Completed(_) | State::FailedRetryable | State::Expired => {
+            happened(record, verdict, answer, now)
+        }
     }
 }
 
