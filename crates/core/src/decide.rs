@@ -601,7 +601,15 @@ fn did_not_happen(
             };
             Step::put(back_out(record, &reason, backoff, account, now), Decision::Done)
         }
-        // Asked about this attempt, but too early: one question more.
+        // Asked about this attempt, but too early. The horizon explains it, and somebody did answer: nothing is parked for that.
+        (State::Unknown(doubt), Grounds::Probe { .. })
+            if names(grounds, record) && record.terms.horizon.is_some() =>
+        {
+            let mut next = touched(record, now);
+            next.state = State::Unknown(Doubt { reconcile_after: otherwise.at, tries: 0, ..*doubt });
+            Step::put(next, Decision::Done).noting(Notice::NegativeDropped)
+        }
+        // Without a horizon it is never late enough: one question more.
         (State::Unknown(_), Grounds::Probe { .. }) if names(grounds, record) => {
             not_known(record, otherwise, now).noting(Notice::NegativeDropped)
         }

@@ -163,23 +163,25 @@ fn verdict(row: &Record, found: Found, patience: Patience, asked: Now, now: Now)
     let retry = Retry { at, park_after: patience.park_after.max(1) };
     let (finding, reference) = match found {
         Found::Happened { answer, reference } => (Finding::Happened(answer), reference),
-        Found::DidNotHappen => (did_not_happen(row, retry, asked, now), None),
+        Found::DidNotHappen => (did_not_happen(row, retry, patience, asked, now), None),
         Found::NotKnown(_) => (Finding::NotKnown(retry), None),
         Found::NobodyToAsk => (Finding::NotKnown(Retry { at, park_after: 1 }), None),
     };
     Verdict { life: row.life, source: SOURCE.into(), reference, finding }
 }
 
-/// Before the horizon nothing is proved, and what is late may still be found: it is asked again as usual, once right after the
-/// horizon, and not given up before.
-fn did_not_happen(row: &Record, retry: Retry, asked: Now, now: Now) -> Finding {
+/// Before the horizon nothing is proved, and what is late may still be found: it is asked again, after longer and longer pauses, once right
+/// after the horizon, and not given up before. The core counts no such question, so how long the doubt has lasted gives the pause.
+fn did_not_happen(row: &Record, retry: Retry, patience: Patience, asked: Now, now: Now) -> Finding {
     let Some(grant) = row.grant else { return Finding::NotKnown(retry) };
-    let otherwise = match row.terms.horizon {
-        Some(horizon) => {
+    let otherwise = match (row.terms.horizon, &row.state) {
+        (Some(horizon), State::Unknown(doubt)) => {
             let proves = grant.lease_until.plus(horizon).plus(2 * now.error).plus(AFTER_HORIZON);
-            if now.at < proves { Retry { at: retry.at.min(proves), park_after: u32::MAX } } else { retry }
+            let pause = now.at.since(doubt.since).max(patience.backoff).min(patience.backoff_max);
+            let at = now.at.plus(pause.mul_f64(fraction()));
+            Retry { at: if now.at < proves { at.min(proves) } else { retry.at }, ..retry }
         }
-        None => retry,
+        _ => retry,
     };
     let grounds = Grounds::Probe { token: grant.token, version: row.version, asked };
     Finding::DidNotHappen { grounds, backoff: Duration::ZERO, otherwise }
