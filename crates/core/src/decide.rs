@@ -527,7 +527,7 @@ fn cancel(record: &Record, now: Now) -> Step {
 fn hear(record: Option<&Record>, verdict: &Verdict, now: Now) -> Step {
     let Some(record) = record else {
         return Step::keep(match verdict.finding {
-            Finding::Happened(_) => Decision::KeepApart,
+            Finding::Happened(_) | Finding::Announced(_) => Decision::KeepApart,
             Finding::DidNotHappen { .. } | Finding::NotKnown(_) => Decision::Nothing,
         });
     };
@@ -535,7 +535,10 @@ fn hear(record: Option<&Record>, verdict: &Verdict, now: Now) -> Step {
         return Step::keep(Decision::Nothing).noting(Notice::AnotherLife);
     }
     match &verdict.finding {
-        Finding::Happened(answer) => happened(record, verdict, answer, now),
+        Finding::Announced(answer) if !answer.is_success() && record.attempts > 1 => {
+            refusal_announced(record, verdict, answer, now)
+        }
+        Finding::Happened(answer) | Finding::Announced(answer) => happened(record, verdict, answer, now),
         Finding::DidNotHappen { grounds, backoff, otherwise } => {
             did_not_happen(record, verdict, grounds, *backoff, otherwise, now)
         }
@@ -566,6 +569,20 @@ fn happened(record: &Record, verdict: &Verdict, answer: &Arc<Answer>, now: Now) 
     }
 }
 
+/// Some attempt of several was refused. Where the last one may have acted, that says nothing about it: somebody must look.
+fn refusal_announced(record: &Record, verdict: &Verdict, answer: &Arc<Answer>, now: Now) -> Step {
+    match &record.state {
+        State::Unknown(_) => ask_soon(record, now).noting(Notice::NegativeDropped),
+        // Also where it has lapsed: kept for what the refused attempt did, and applied only if the last one did nothing.
+        State::InProgress => {
+            with_evidence(record, &verdict.source, verdict.reference.as_deref(), answer, now)
+        }
+        State::Pending { .. } | State::Completed(_) | State::FailedRetryable | State::Expired => {
+            happened(record, verdict, answer, now)
+        }
+    }
+}
+
 fn did_not_happen(
     record: &Record,
     verdict: &Verdict,
@@ -584,7 +601,15 @@ fn did_not_happen(
             };
             Step::put(back_out(record, &reason, backoff, account, now), Decision::Done)
         }
-        // Asked about this attempt, but too early: one question more.
+        // Asked about this attempt, but too early. The horizon explains it, and somebody did answer: nothing is parked for that.
+        (State::Unknown(doubt), Grounds::Probe { .. })
+            if names(grounds, record) && record.terms.horizon.is_some() =>
+        {
+            let mut next = touched(record, now);
+            next.state = State::Unknown(Doubt { reconcile_after: otherwise.at, tries: 0, ..*doubt });
+            Step::put(next, Decision::Done).noting(Notice::NegativeDropped)
+        }
+        // Without a horizon it is never late enough: one question more.
         (State::Unknown(_), Grounds::Probe { .. }) if names(grounds, record) => {
             not_known(record, otherwise, now).noting(Notice::NegativeDropped)
         }

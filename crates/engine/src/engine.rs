@@ -26,6 +26,7 @@ use crate::herald::Herald;
 use crate::meters::{self, Duplicates};
 use crate::options::Options;
 use crate::wait::Waiters;
+use crate::workers::Looked;
 use crate::writer::Writer;
 
 /// A forgetting that takes longer than this to be written may open its key while another node still replays the answer.
@@ -60,6 +61,8 @@ pub(crate) struct Inner<S> {
     pub(crate) promises: watch::Sender<u64>,
     /// Where the next look through what is kept apart goes on, if the last one did not get to its end.
     pub(crate) apart_from: Mutex<Option<Apart>>,
+    /// How far the reconciler has looked, if the last pass did not get to the end of what is due.
+    pub(crate) doubts_looked: Mutex<Looked>,
     pub(crate) runtime: Handle,
     /// Work that goes on without anybody waiting for it: clean-ups, abandoned attempts.
     pub(crate) behind: Behind,
@@ -98,6 +101,7 @@ impl<S: Store> Engine<S> {
             accepted: Notify::new(),
             promises: watch::Sender::new(0),
             apart_from: Mutex::default(),
+            doubts_looked: Mutex::default(),
             options,
             runtime,
             behind: Behind::default(),

@@ -54,7 +54,7 @@ pub use once::{JobError, Once, OnceError, Runner};
 pub use operate::{Act, Operator, Told};
 pub use options::{Options, Shared};
 pub use outbox::{Delivering, Delivery, Effect, Effects, Outbox, OutboxOptions, Sent};
-pub use probe::{Asking, Found, NoProbe, Patience, Probe};
+pub use probe::{Asking, Found, NoProbe, OnlyOf, Patience, Probe};
 pub use route::Route;
 pub use settle::{Settled, Settlement, StillSettling};
 pub use workers::{

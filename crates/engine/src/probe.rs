@@ -1,5 +1,6 @@
 //! Asking what became of an attempt.
 
+use std::collections::HashSet;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use std::time::Duration;
 
 use oncegate_core::record::Record;
 use oncegate_core::response::Answer;
+use oncegate_core::scope::Operation;
 
 /// What a question gave.
 #[derive(Clone, Debug)]
@@ -33,6 +35,13 @@ pub enum Found {
 pub trait Probe: Send + Sync + 'static {
     /// Asks. It is cut off after [`Patience::timeout`], which counts as not known.
     fn ask<'a>(&'a self, record: &'a Record) -> Asking<'a>;
+
+    /// Whether the record's operation is one of this service's. What is not is left alone, neither asked about nor put before an operator:
+    /// another service on the same store may know whom to ask, and nobody else's probe may speak of it. All are, by default; a service
+    /// that shares its store says which, see [`OnlyOf`].
+    fn knows(&self, _record: &Record) -> bool {
+        true
+    }
 
     /// How long, and how often.
     fn patience(&self, _record: &Record) -> Patience {
@@ -81,12 +90,53 @@ impl Patience {
     }
 }
 
-/// Nobody to ask: every doubt is put before an operator.
+/// Nobody to ask: every doubt is put before an operator. Where others work on the same store, also theirs: see [`OnlyOf`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoProbe;
 
 impl Probe for NoProbe {
     fn ask<'a>(&'a self, _record: &'a Record) -> Asking<'a> {
         Box::pin(std::future::ready(Found::NobodyToAsk))
+    }
+}
+
+/// A probe for the doubts of these operations. Those of others on the same store are left to the services whose they are.
+///
+/// ```
+/// use oncegate_core::scope::Operation;
+/// use oncegate_engine::{NoProbe, OnlyOf};
+///
+/// // A service beside a gateway: its own doubts are for operators, the gateway's for the gateway.
+/// let probe = OnlyOf::new([Operation::new("POST /rides")?], NoProbe);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct OnlyOf<P> {
+    operations: HashSet<Operation>,
+    probe: P,
+}
+
+impl<P: Probe> OnlyOf<P> {
+    /// Asks `probe` about these.
+    pub fn new(operations: impl IntoIterator<Item = Operation>, probe: P) -> Self {
+        Self { operations: operations.into_iter().collect(), probe }
+    }
+}
+
+impl<P: Probe> Probe for OnlyOf<P> {
+    fn ask<'a>(&'a self, record: &'a Record) -> Asking<'a> {
+        self.probe.ask(record)
+    }
+
+    fn knows(&self, record: &Record) -> bool {
+        self.operations.contains(&record.operation) && self.probe.knows(record)
+    }
+
+    fn patience(&self, record: &Record) -> Patience {
+        self.probe.patience(record)
+    }
+
+    fn answer_bytes_max(&self, record: &Record) -> u64 {
+        self.probe.answer_bytes_max(record)
     }
 }

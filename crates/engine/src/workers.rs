@@ -8,6 +8,7 @@
 
 mod apart;
 mod completer;
+mod looked;
 mod reaper;
 mod reconciler;
 mod sweeper;
@@ -32,6 +33,7 @@ pub use apart::{About, Heard, Life, Message, Says};
 pub use completer::{Finisher, Finishing, Left, Runs};
 
 use completer::Completer;
+pub(crate) use looked::Looked;
 
 /// How the workers work.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -24,7 +24,17 @@ use crate::reconcile::{About, Judgement, Probe, ProbeAnswer, Question, Target, j
 /// The probes of all routes, exchanged as a whole when the file is read again.
 pub(crate) struct Asker {
     upstream: Upstream,
-    routes: RwLock<Arc<HashMap<String, Route>>>,
+    routes: RwLock<Arc<Routes>>,
+}
+
+/// What is protected here, by its operation.
+struct Routes {
+    /// The `[[route]]`s.
+    by_pattern: HashMap<String, Route>,
+    /// What holds where none matches; `None`: such requests pass untouched.
+    otherwise: Option<Route>,
+    /// The largest answer that is kept of an operation that is none of these.
+    answer_bytes_max: u64,
 }
 
 /// What is known of one route's doubts.
@@ -38,22 +48,25 @@ struct Route {
 
 impl Asker {
     pub(crate) fn new(config: &Config) -> Self {
-        Self { upstream: config.upstream.clone(), routes: RwLock::new(Arc::new(routes(config))) }
+        Self { upstream: config.upstream.clone(), routes: RwLock::new(Arc::new(Routes::of(config))) }
     }
 
     /// Takes over the probes of another configuration.
     pub(crate) fn reload(&self, config: &Config) {
-        *self.routes.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(routes(config));
+        *self.routes.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(Routes::of(config));
     }
 
-    /// The routes as they are now. A record of a route that is gone goes by what holds where no route matches.
-    fn routes(&self) -> Arc<HashMap<String, Route>> {
+    /// The routes as they are now.
+    fn routes(&self) -> Arc<Routes> {
         Arc::clone(&self.routes.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     async fn find_out(&self, record: &Record) -> Found {
         let routes = self.routes();
-        let Some(route) = of(&routes, record) else { return Found::NobodyToAsk };
+        let Some(route) = routes.route(record) else {
+            // Dropped since it was claimed. Nobody is asked, and nothing is said of it.
+            return Found::NotKnown("this gateway has no route of its operation any more".into());
+        };
         let Some(probe) = &route.probe else {
             return if route.is_told {
                 Found::NotKnown("no probe is configured; a webhook may tell".into())
@@ -130,34 +143,50 @@ impl oncegate_engine::Probe for Asker {
         Box::pin(self.find_out(record))
     }
 
+    fn knows(&self, record: &Record) -> bool {
+        self.routes().route(record).is_some()
+    }
+
     fn patience(&self, record: &Record) -> Patience {
-        of(&self.routes(), record).map_or_else(Patience::default, |route| route.patience)
+        self.routes().route(record).map_or_else(Patience::default, |route| route.patience)
     }
 
     fn answer_bytes_max(&self, record: &Record) -> u64 {
-        of(&self.routes(), record).map_or(u64::MAX, |route| route.policy.answer_bytes_max)
+        let routes = self.routes();
+        routes.route(record).map_or(routes.answer_bytes_max, |route| route.policy.answer_bytes_max)
     }
 }
 
-/// Where no route matches.
-const OTHERWISE: &str = "*";
+impl Routes {
+    fn of(config: &Config) -> Self {
+        let is_told = !config.webhooks.is_empty();
+        let one = |rule: &Rule| Route {
+            policy: rule.policy.clone(),
+            probe: rule.probe.clone(),
+            patience: patience(rule),
+            is_told,
+        };
+        let protected = config.routes.iter().filter(|rule| !rule.is_off());
+        Self {
+            by_pattern: protected.map(|rule| (rule.pattern.clone(), one(rule))).collect(),
+            otherwise: (!config.otherwise.is_off()).then(|| one(&config.otherwise)),
+            answer_bytes_max: config.otherwise.policy.answer_bytes_max,
+        }
+    }
 
-fn of<'r>(routes: &'r HashMap<String, Route>, record: &Record) -> Option<&'r Route> {
-    routes.get(record.operation.as_str()).or_else(|| routes.get(OTHERWISE))
+    /// The route under which the record was made. No other may ask about it: a probe finds nothing of another resource, and that would be
+    /// believed. `None`: it is gone from here, or was never here; the record is another gateway's, or an operator's.
+    fn route(&self, record: &Record) -> Option<&Route> {
+        let operation = record.operation.as_str();
+        self.by_pattern
+            .get(operation)
+            .or_else(|| is_otherwise(operation).then_some(self.otherwise.as_ref())?)
+    }
 }
 
-fn routes(config: &Config) -> HashMap<String, Route> {
-    let is_told = !config.webhooks.is_empty();
-    let one = |rule: &Rule| Route {
-        policy: rule.policy.clone(),
-        probe: rule.probe.clone(),
-        patience: patience(rule),
-        is_told,
-    };
-    let mut routes: HashMap<_, _> =
-        config.routes.iter().map(|rule| (rule.pattern.clone(), one(rule))).collect();
-    routes.insert(OTHERWISE.to_owned(), one(&config.otherwise));
-    routes
+/// What was made where no route matched is called `POST *`, whatever its path: a pattern's path begins with a slash.
+fn is_otherwise(operation: &str) -> bool {
+    operation.split_once(' ').is_some_and(|(_, path)| path == "*")
 }
 
 fn patience(rule: &Rule) -> Patience {

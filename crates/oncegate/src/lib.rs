@@ -81,7 +81,7 @@ pub use oncegate_engine::{
     SendPermit, Settled, Settlement, StartError, Stats, StillSettling, Unavailable, names,
 };
 pub use oncegate_engine::{Delivering, Delivery, Effect, Effects, Outbox, OutboxOptions, Patience, Sent};
-pub use oncegate_engine::{NoProbe, Probe, Worker, WorkerOptions, Workers};
+pub use oncegate_engine::{NoProbe, OnlyOf, Probe, Worker, WorkerOptions, Workers};
 pub use oncegate_store::{Store, StoreError, jobs, join};
 #[cfg(feature = "sqlx-postgres")]
 pub use oncegate_store_sql::sqlx::PgTransactions;

@@ -192,8 +192,11 @@ pub struct Verdict {
 /// What was found.
 #[derive(Clone, Debug)]
 pub enum Finding {
-    /// It happened, and this is its answer. A refusal by the provider is one too.
+    /// It happened, and this is its answer. A refusal by the provider is one too. Found by looking, so it speaks of the life as it is.
     Happened(Arc<Answer>),
+    /// The same, by an event of some attempt of the life, nobody knows of which: it may be older than the last one. A success speaks for the
+    /// life all the same, a refusal only for the attempt that was refused.
+    Announced(Arc<Answer>),
     /// It did not happen.
     DidNotHappen {
         /// Why that can be believed of this attempt.

@@ -136,6 +136,11 @@ pub(crate) fn happened(life: Token, status: u16) -> Event {
     verdict(life, Finding::Happened(answer(status)))
 }
 
+/// An event says that some attempt of the life happened.
+pub(crate) fn announced(life: Token, status: u16) -> Event {
+    verdict(life, Finding::Announced(answer(status)))
+}
+
 /// A probe that read `row`, asked at `asked` and found nothing.
 pub(crate) fn not_found(row: &Record, asked: Now) -> Event {
     let token = row.grant.map_or(row.life, |grant| grant.token);

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use oncegate_core::decide::{Arrival, Decision, Event, Grounds, Retry};
-use oncegate_core::record::{CrashPolicy, Holder, Record, RetentionFrom, StateKind, Terms};
+use oncegate_core::decide::{Arrival, Ask, Decision, Event, Grounds, Notice, Retry};
+use oncegate_core::record::{CrashPolicy, Holder, Record, RetentionFrom, State, StateKind, Terms};
 use oncegate_core::time::Now;
 
 use super::samples::*;
@@ -45,6 +45,43 @@ fn nor_when_it_comes_after_the_doubt() {
     let row = row_after(Some(&row), &doubt(two), at(210));
     let row = row_after(Some(&row), &complete(one, 402), at(211));
     assert_eq!(row.state.kind(), StateKind::Unknown, "{:?}", row.state);
+}
+
+/// The same by a webhook, which came when attempt 2 had ended in doubt: the client was told 402, and charged. It only makes the probe ask now;
+/// what the probe finds then is of the life as it is.
+#[test]
+fn nor_when_an_event_tells_of_it() {
+    let (row, _one, two) = second_attempt();
+    let row = row_after(Some(&row), &doubt(two), at(210));
+    let later = Event::Ask(Ask::Claim { version: row.version, until: at(900).at });
+    let row = row_after(Some(&row), &later, at(210));
+    let (told, step) = apply(Some(&row), &announced(row.life, 402), at(211));
+    let told = told.unwrap();
+    let State::Unknown(doubt) = &told.state else { panic!("{:?}", told.state) };
+    assert_eq!((doubt.reconcile_after, doubt.tries), (at(211).at, 0));
+    assert_eq!(step.notices, [Notice::NegativeDropped]);
+    for (event, status) in [(happened(told.life, 402), 402), (announced(told.life, 201), 201)] {
+        let row = row_after(Some(&told), &event, at(212));
+        assert_eq!(row.state, State::Completed(answer(status)));
+    }
+}
+
+/// Nor when attempt 2 has lapsed, and nobody has swept it yet.
+#[test]
+fn nor_when_an_event_finds_attempt_2_lapsed() {
+    let (row, _one, _two) = second_attempt();
+    let row = row_after(Some(&row), &announced(row.life, 402), at(400));
+    let row = row_after(Some(&row), &Event::Sweep, at(401));
+    assert_eq!(row.state.kind(), StateKind::Unknown, "{:?}", row.state);
+}
+
+/// Of the only attempt there is, it can only be about that one.
+#[test]
+fn an_event_s_refusal_of_the_only_attempt_settles_it() {
+    let (row, one) = granted(None, arrival(1), at(0));
+    let row = row_after(Some(&row), &doubt(one.holder), at(10));
+    let row = row_after(Some(&row), &announced(row.life, 402), at(11));
+    assert_eq!(row.state, State::Completed(answer(402)));
 }
 
 /// And then the provider's account of attempt 2 is what is replayed.

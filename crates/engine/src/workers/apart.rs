@@ -276,7 +276,7 @@ impl<S: Store> Engine<S> {
             Life::Called(_) | Life::MadeAt(_) | Life::Any => row.life,
         };
         let finding = match &message.says {
-            Says::Happened(answer) => Finding::Happened(Arc::new(Answer::clone(answer).bounded(bytes_max))),
+            Says::Happened(answer) => Finding::Announced(Arc::new(Answer::clone(answer).bounded(bytes_max))),
             Says::FailedForGood(fence) => Finding::DidNotHappen {
                 grounds: Grounds::Final { fence: *fence },
                 backoff: Duration::ZERO,

@@ -5,7 +5,6 @@
 //! here can go on with: it stays due, for another service, and a pass goes on behind it. No more requests are read than can be begun,
 //! however many wait; and who has few of them does not wait behind who has many ([`oncegate_store::turns`]).
 
-use std::collections::HashSet;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,13 +13,13 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use oncegate_core::decide::{Decision, Event, Reserve, Take};
-use oncegate_core::identity::{RecordId, Token};
+use oncegate_core::identity::Token;
 use oncegate_core::record::{Record, State, StoredRequest};
 use oncegate_core::scope::Operation;
-use oncegate_core::time::Timestamp;
-use oncegate_store::{Cursor, Due, Effect, Moments, Scan, Store, StoreError, Turn};
+use oncegate_store::{Cursor, Due, Effect, Store, StoreError, Turn};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::looked::Looked;
 use super::{Pass, SCANS_MAX, WorkerOptions};
 use crate::engine::Engine;
 use crate::held::Held;
@@ -90,34 +89,6 @@ impl<S: Store> Drop for Taking<'_, S> {
 
 /// So many scans a pass may take for what lapsed, each of twice as many rows as the one before.
 const SCANS: u32 = 4;
-
-/// How far it has looked: all before this moment, and these of this moment.
-#[derive(Debug)]
-struct Looked {
-    until: Timestamp,
-    met: HashSet<RecordId>,
-}
-
-impl Default for Looked {
-    fn default() -> Self {
-        Self { until: Timestamp::FIRST, met: HashSet::new() }
-    }
-}
-
-impl Looked {
-    /// What of a scan from here on was not met before.
-    fn fresh(&self, scan: Scan) -> Vec<Record> {
-        scan.records.into_iter().filter(|row| !self.met.contains(&row.id)).collect()
-    }
-
-    fn at(&mut self, row: &Record) {
-        let moment = Due::Resumable.moment(row).unwrap_or(self.until);
-        if moment > self.until {
-            *self = Self { until: moment, met: HashSet::new() };
-        }
-        self.met.insert(row.id);
-    }
-}
 
 /// So long places that become free are gathered.
 const GATHERED: Duration = Duration::from_millis(5);
@@ -214,10 +185,8 @@ impl<S: Store> Engine<S> {
             }
             // A lease has lapsed when it has by every clock.
             let now = self.now();
-            let moments = Moments { from: looked.until, by: now.at.minus(now.error) };
-            // Those that are met again must not fill the scan.
-            let limit = (batch << scan) + looked.met.len();
-            let fresh = looked.fresh(self.0.store.due_in(Due::Resumable, moments, limit).await?);
+            let by = now.at.minus(now.error);
+            let fresh = looked.next(&*self.0.store, Due::Resumable, by, batch << scan).await?.rows;
             if fresh.is_empty() {
                 *looked = Looked::default();
                 pass.more = false;
@@ -225,7 +194,7 @@ impl<S: Store> Engine<S> {
             }
             for row in fresh {
                 let Ok(place) = Arc::clone(&completer.places).try_acquire_owned() else { return Ok(pass) };
-                looked.at(&row);
+                looked.at(Due::Resumable, &row);
                 pass.seen += 1;
                 pass.changed += usize::from(self.take_up(completer, row, place).await? == Taken::Begun);
             }

@@ -1,10 +1,11 @@
 //! Outcomes that nobody knows: claimed, asked about, settled; or asked about later; or put before an operator.
 //!
 //! **Invariants:** a question is claimed by a write before it is asked, so that nodes do not ask twice, and a claim has an end. A
-//! verdict names the row as it was *before* the question, so that what became of it meanwhile stands.
+//! verdict names the row as it was *before* the question, so that what became of it meanwhile stands. What is of an operation that is
+//! not this service's is left to whoever knows it, and stands in nobody's way.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
@@ -15,6 +16,7 @@ use oncegate_core::record::{Reason, Record, State};
 use oncegate_core::time::Now;
 use oncegate_store::{Due, Store, StoreError};
 
+use super::looked::Looked;
 use super::{Pass, WorkerOptions, fraction};
 use crate::engine::Engine;
 use crate::meters::names;
@@ -24,6 +26,8 @@ use crate::probe::{Found, Patience, Probe};
 const CLAIM_SLACK: Duration = Duration::from_secs(10);
 /// Past a horizon by this much, so that no rounding makes a question too early.
 const AFTER_HORIZON: Duration = Duration::from_secs(1);
+/// So many scans a pass may take, each of twice as many rows as the one before.
+const SCANS: u32 = 4;
 /// Who says so, in the record's story.
 const SOURCE: &str = "probe";
 
@@ -33,10 +37,63 @@ impl<S: Store> Engine<S> {
         options: &WorkerOptions,
         probe: &dyn Probe,
     ) -> Result<Pass, Arc<StoreError>> {
-        let limit = options.batch.min(4 * options.probes_at_once.max(1));
-        let scan = self.0.store.due(Due::Doubted, self.now().at, limit).await?;
-        let seen = scan.records.len();
-        let asked = futures_util::stream::iter(scan.records)
+        let mut looked = std::mem::take(&mut *self.doubts_looked());
+        let passed = self.reconcile_from(&mut looked, options, probe).await;
+        // Also after an error: the next pass goes on behind what this one has looked at.
+        *self.doubts_looked() = looked;
+        passed
+    }
+
+    fn doubts_looked(&self) -> MutexGuard<'_, Looked> {
+        self.0.doubts_looked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From where the last pass came to, until there is enough to ask about, or no more rows. Then the next one begins with the longest due again.
+    async fn reconcile_from(
+        &self,
+        looked: &mut Looked,
+        options: &WorkerOptions,
+        probe: &dyn Probe,
+    ) -> Result<Pass, Arc<StoreError>> {
+        let limit = options.batch.min(4 * options.probes_at_once.max(1)).max(1);
+        let mut pass = Pass::default();
+        let mut own = Vec::new();
+        let mut is_round = false;
+        for scan in 0..SCANS {
+            let ahead = looked.next(&*self.0.store, Due::Doubted, self.now().at, limit << scan).await?;
+            is_round = ahead.is_end;
+            for row in ahead.rows {
+                if own.len() >= limit {
+                    is_round = false;
+                    break;
+                }
+                looked.at(Due::Doubted, &row);
+                pass.seen += 1;
+                if probe.knows(&row) {
+                    own.push(row);
+                } else {
+                    tracing::debug!(record = %row.id, operation = %row.operation, "not of this service; left to the one whose it is");
+                }
+            }
+            if is_round || own.len() >= limit {
+                break;
+            }
+        }
+        if is_round {
+            *looked = Looked::default();
+        }
+        pass.changed = self.ask_about_all(own, options, probe).await?;
+        Ok(Pass { more: !is_round && pass.changed > 0, ..pass })
+    }
+
+    /// Says about how many of them anything came of it.
+    async fn ask_about_all(
+        &self,
+        rows: Vec<Record>,
+        options: &WorkerOptions,
+        probe: &dyn Probe,
+    ) -> Result<usize, Arc<StoreError>> {
+        let asked = futures_util::stream::iter(rows)
             .map(|row| self.ask_about(row, probe))
             .buffer_unordered(options.probes_at_once.max(1));
         let asked: Vec<_> = asked.collect().await;
@@ -44,7 +101,7 @@ impl<S: Store> Engine<S> {
         for asked in asked {
             changed += usize::from(asked?);
         }
-        Ok(Pass { seen, changed, more: seen >= limit && changed > 0 })
+        Ok(changed)
     }
 
     /// Asks about one record; says whether anything came of it.
@@ -106,23 +163,25 @@ fn verdict(row: &Record, found: Found, patience: Patience, asked: Now, now: Now)
     let retry = Retry { at, park_after: patience.park_after.max(1) };
     let (finding, reference) = match found {
         Found::Happened { answer, reference } => (Finding::Happened(answer), reference),
-        Found::DidNotHappen => (did_not_happen(row, retry, asked, now), None),
+        Found::DidNotHappen => (did_not_happen(row, retry, patience, asked, now), None),
         Found::NotKnown(_) => (Finding::NotKnown(retry), None),
         Found::NobodyToAsk => (Finding::NotKnown(Retry { at, park_after: 1 }), None),
     };
     Verdict { life: row.life, source: SOURCE.into(), reference, finding }
 }
 
-/// Before the horizon nothing is proved, and what is late may still be found: it is asked again as usual, once right after the
-/// horizon, and not given up before.
-fn did_not_happen(row: &Record, retry: Retry, asked: Now, now: Now) -> Finding {
+/// Before the horizon nothing is proved, and what is late may still be found: it is asked again, after longer and longer pauses, once right
+/// after the horizon, and not given up before. The core counts no such question, so how long the doubt has lasted gives the pause.
+fn did_not_happen(row: &Record, retry: Retry, patience: Patience, asked: Now, now: Now) -> Finding {
     let Some(grant) = row.grant else { return Finding::NotKnown(retry) };
-    let otherwise = match row.terms.horizon {
-        Some(horizon) => {
+    let otherwise = match (row.terms.horizon, &row.state) {
+        (Some(horizon), State::Unknown(doubt)) => {
             let proves = grant.lease_until.plus(horizon).plus(2 * now.error).plus(AFTER_HORIZON);
-            if now.at < proves { Retry { at: retry.at.min(proves), park_after: u32::MAX } } else { retry }
+            let pause = now.at.since(doubt.since).max(patience.backoff).min(patience.backoff_max);
+            let at = now.at.plus(pause.mul_f64(fraction()));
+            Retry { at: if now.at < proves { at.min(proves) } else { retry.at }, ..retry }
         }
-        None => retry,
+        _ => retry,
     };
     let grounds = Grounds::Probe { token: grant.token, version: row.version, asked };
     Finding::DidNotHappen { grounds, backoff: Duration::ZERO, otherwise }

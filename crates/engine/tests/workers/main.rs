@@ -12,6 +12,7 @@ mod messages;
 mod operators;
 mod reaper;
 mod reconciler;
+mod strangers;
 mod sweeper;
 #[expect(dead_code, reason = "shared with the other tests, which use all of it")]
 #[path = "../engine/world.rs"]

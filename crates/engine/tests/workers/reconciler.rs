@@ -114,6 +114,30 @@ async fn not_found_is_believed_after_the_horizon_only() {
     done(held(&engine, &route, "k").await, complete("paid")).await;
 }
 
+/// What was not found before the horizon is explained by it, and counted towards parking all the same: then the next question that nobody
+/// answered parked the record, long before the horizon. Somebody who is down so many times in a row still parks it.
+#[tokio::test]
+async fn nothing_is_parked_for_questions_that_the_horizon_explains() {
+    let (engine, _, hand) = node().await;
+    let id = doubted(&engine, &with_horizon(), "k").await;
+    let ask = async |finds: Found| {
+        reconcile(&engine, &Script::finding([finds]).parking_after(3)).await;
+        let doubt = doubt_of(&engine, id).await;
+        hand.turn(doubt.reconcile_after.since(hand.now()).max(Duration::from_millis(1)));
+        (doubt.tries, doubt.parked)
+    };
+    for _ in 0..4 {
+        assert_eq!(ask(Found::DidNotHappen).await, (0, false));
+    }
+    assert_eq!(ask(not_known()).await, (1, false));
+    assert_eq!(ask(not_known()).await, (2, false));
+    assert_eq!(ask(Found::DidNotHappen).await, (0, false), "somebody has answered");
+    for (tries, is_parked) in [(1, false), (2, false), (3, true)] {
+        assert_eq!(ask(not_known()).await, (tries, is_parked), "down, and before the horizon");
+    }
+    assert!(hand.now() < row(&engine, id).await.grant.unwrap().lease_until.plus(HORIZON));
+}
+
 /// A question that was asked before the horizon and answered after it proves nothing: the request may have arrived in between.
 #[tokio::test]
 async fn what_counts_is_when_it_was_asked() {

@@ -131,3 +131,64 @@ async fn a_probe_asks_by_the_key_that_was_sent_when_the_life_began() {
     let question = stage.upstream.last().line;
     assert!(question.starts_with(&format!("GET /found?by={sent} ")), "{question} instead of {sent}");
 }
+
+/// A route was dropped while an outcome of it was unknown. Its record was asked about by the default's probe, which knows nothing of that resource:
+/// "none" was believed, and a retry would have charged a second time.
+#[tokio::test]
+async fn a_doubt_of_a_route_that_is_gone_is_nobody_s_until_it_is_back() {
+    let defaults = "[defaults]\nforward_key = \"derived\"\nhorizon = \"1ms\"\n[defaults.probe]\n\
+                    url = \"/others?by={forwarded_key}\"\ndid_not_happen = [200]\n\
+                    happened = [201]\nanswer = { status = 201, body = \"another\" }\n";
+    let with_route = format!(
+        "{defaults}[[route]]\nmatch = \"POST /charges\"\n[route.probe]\nurl = \"/charges?by={{forwarded_key}}\"\n\
+         happened = [200]\nanswer = {{ status = 201, body = \"charged\" }}"
+    );
+    let gate = Gate::new();
+    let upstream = Upstream::start({
+        let gate = gate.clone();
+        move |seen: Seen| {
+            let gate = gate.clone();
+            async move {
+                if seen.line.starts_with("GET ") {
+                    return ok("[]");
+                }
+                gate.pass().await;
+                Act::AnswerAndClose(Vec::new())
+            }
+        }
+    });
+    let mut stage = Stage::new(upstream.await, &with_route).await;
+    let charge = Call::post("/charges").key("charge").json("{}");
+    let mut charging = charge.open(stage.addr()).await;
+    gate.entered().await;
+    reload(&mut stage, defaults);
+    gate.open();
+    charging.reply().await.expect_problem(504, "outcome_unknown");
+    // What was made where no route matched has the default's probe, as before.
+    let mut other = Call::pay("other").open(stage.addr()).await;
+    gate.entered().await;
+    gate.open();
+    other.reply().await.expect_problem(504, "outcome_unknown");
+    oncegate_test_servers::until("the other one is found out", async || {
+        stage.state("other").await.as_deref() == Some("failed_retryable")
+    })
+    .await;
+    let sent = stage.upstream.seen()[0].header("idempotency-key").unwrap().trim_matches('"').to_owned();
+    let asked = |stage: &Stage| {
+        stage.upstream.seen().iter().filter(|seen| seen.line.contains(&format!("?by={sent} "))).count()
+    };
+    assert_eq!(asked(&stage), 0, "nobody who knows nothing of charges is asked");
+    let record = stage.record("charge").await.unwrap();
+    assert_eq!(
+        (&record["state"], &record["doubt"]["parked"]),
+        (&"unknown".into(), &false.into()),
+        "{record}"
+    );
+    reload(&mut stage, &with_route);
+    oncegate_test_servers::until("its own probe is asked", async || asked(&stage) > 0).await;
+    oncegate_test_servers::until("and settles it", async || {
+        stage.state("charge").await.as_deref() == Some("completed")
+    })
+    .await;
+    stage.send(&charge).await.expect_replay(201, "charged");
+}

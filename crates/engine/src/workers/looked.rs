@@ -1,0 +1,58 @@
+//! How far a worker has looked through what is due, where some of it is not for it: such rows stay due, and a bounded pass must get behind them.
+//!
+//! **Invariant:** a row that was met is not met again before all the others were; one that stays due is met in each round.
+
+use std::collections::HashSet;
+
+use oncegate_core::identity::RecordId;
+use oncegate_core::record::Record;
+use oncegate_core::time::Timestamp;
+use oncegate_store::{Due, Moments, Store, StoreError};
+
+/// All before this moment, and these of this moment.
+#[derive(Debug)]
+pub(crate) struct Looked {
+    until: Timestamp,
+    met: HashSet<RecordId>,
+}
+
+/// What comes next.
+pub(super) struct Ahead {
+    pub(super) rows: Vec<Record>,
+    /// There is no more behind them.
+    pub(super) is_end: bool,
+}
+
+impl Default for Looked {
+    fn default() -> Self {
+        Self { until: Timestamp::FIRST, met: HashSet::new() }
+    }
+}
+
+impl Looked {
+    /// The next that are due by then, the longest first: none of those that were met before, and so many at least, if there are.
+    pub(super) async fn next<S: Store>(
+        &self,
+        store: &S,
+        what: Due,
+        by: Timestamp,
+        count: usize,
+    ) -> Result<Ahead, StoreError> {
+        let moments = Moments { from: self.until, by };
+        // Those that are met again must not fill the scan.
+        let limit = count + self.met.len();
+        let scan = store.due_in(what, moments, limit).await?;
+        let is_short = scan.records.len() + scan.unreadable < limit;
+        let rows: Vec<_> = scan.records.into_iter().filter(|row| !self.met.contains(&row.id)).collect();
+        Ok(Ahead { is_end: is_short || rows.is_empty(), rows })
+    }
+
+    /// This one was met.
+    pub(super) fn at(&mut self, what: Due, row: &Record) {
+        let moment = what.moment(row).unwrap_or(self.until);
+        if moment > self.until {
+            *self = Self { until: moment, met: HashSet::new() };
+        }
+        self.met.insert(row.id);
+    }
+}
