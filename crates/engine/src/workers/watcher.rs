@@ -17,12 +17,13 @@ impl<S: Store> Engine<S> {
     pub(super) async fn watch(&self, _options: &WorkerOptions) -> Result<Pass, Arc<StoreError>> {
         let now = self.now().at;
         let age = |oldest: Option<Timestamp>| oldest.map_or(0.0, |oldest| now.since(oldest).as_secs_f64());
+        let count = |rows: u64| u32::try_from(rows).unwrap_or(u32::MAX);
         let doubts = self.0.store.doubts().await?;
-        gauge!(names::UNKNOWN_OPEN).set(doubts.open.rows as f64);
+        gauge!(names::UNKNOWN_OPEN).set(count(doubts.open.rows));
         gauge!(names::UNKNOWN_OLDEST).set(age(doubts.open.oldest));
-        gauge!(names::DEAD_LETTERS).set(doubts.parked.rows as f64);
+        gauge!(names::DEAD_LETTERS).set(count(doubts.parked.rows));
         let backlog = self.0.store.backlog().await?;
-        gauge!(names::PENDING_WAITING).set(backlog.rows as f64);
+        gauge!(names::PENDING_WAITING).set(count(backlog.rows));
         gauge!(names::PENDING_OLDEST).set(age(backlog.oldest));
         Ok(Pass { seen: usize::try_from(doubts.open.rows).unwrap_or(usize::MAX), changed: 0, more: false })
     }
