@@ -20,7 +20,7 @@ use crate::cache::Epoch;
 use crate::drive::ROUNDS_MAX;
 use crate::engine::Engine;
 use crate::held::Held;
-use crate::meters::observe;
+use crate::meters::{Repeat, observe};
 use crate::route::{Route, new_token};
 use crate::settle::Settlement;
 use crate::writer::InFlight;
@@ -377,7 +377,10 @@ impl<'a, S: Store> Reserve<'a, S> {
             && is_duplicate
             && let Event::Arrive(arrival) = self.event
         {
-            self.engine.0.duplicates.count(arrival.address.scope.tenant_str());
+            let is_misuse =
+                step.notices.contains(&Notice::Misuse) || matches!(step.decision, Decision::Mismatch);
+            let repeat = if is_misuse { Repeat::Misuse } else { Repeat::Duplicate };
+            self.engine.0.tenants.count(arrival.address.scope.tenant_str(), repeat);
         }
         let next = match step.next {
             Next::Put(record) => Some(record),

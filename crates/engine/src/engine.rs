@@ -23,7 +23,7 @@ use crate::breaker::Breaker;
 use crate::cache::Cache;
 use crate::clock::NodeClock;
 use crate::herald::Herald;
-use crate::meters::{self, Duplicates};
+use crate::meters::{self, Tenants};
 use crate::options::Options;
 use crate::wait::Waiters;
 use crate::workers::Looked;
@@ -49,7 +49,7 @@ pub(crate) struct Inner<S> {
     pub(crate) waiters: Waiters,
     pub(crate) breaker: Arc<Breaker>,
     pub(crate) herald: Herald,
-    pub(crate) duplicates: Duplicates,
+    pub(crate) tenants: Tenants,
     pub(crate) options: Options,
     /// This node, in the audit trail.
     pub(crate) who: Who,
@@ -91,7 +91,7 @@ impl<S: Store> Engine<S> {
             waiters: Waiters::default(),
             breaker,
             herald,
-            duplicates: Duplicates::default(),
+            tenants: Tenants::default(),
             who: Who {
                 node: options.node.clone(),
                 tells_first_executions: options.audit_executions,

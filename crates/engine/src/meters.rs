@@ -1,13 +1,14 @@
 //! What is counted, under the names of this field. Exporters turn dots into underscores.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
-
 use std::time::Duration;
 
 use metrics::{Counter, Histogram, Label, counter, gauge, histogram};
 use oncegate_core::decide::{Event, Next, Notice, Step};
 use oncegate_core::record::{Record, StateKind};
+
+mod tenants;
+
+pub(crate) use tenants::{Repeat, Tenants};
 
 /// The names.
 pub mod names {
@@ -85,6 +86,8 @@ pub mod names {
     pub const OUTBOX_OLDEST: &str = "oncegate.outbox.oldest.seconds";
     /// Duplicates of a scope: of a bounded number of busy scopes, and `other`.
     pub const DUPLICATES: &str = "api.idempotency.duplicates.count";
+    /// Those of them that were another request under the same key, in the same way.
+    pub const MISUSE: &str = "api.idempotency.misuse.count";
 }
 
 /// Those without a route, whose first step must be seen as one: what watches them would take a counter that appears at 1 for
@@ -197,87 +200,5 @@ fn about<'r>(before: Option<&'r Record>, step: &'r Step) -> Option<&'r Record> {
     match &step.next {
         Next::Put(next) => Some(next),
         Next::Keep | Next::Remove { .. } => before,
-    }
-}
-
-/// So many scopes get a label of their own.
-const BUSY_SCOPES_MAX: usize = 32;
-/// A scope is busy once it has sent so many duplicates.
-const BUSY_FROM: u64 = 100;
-/// Scopes whose duplicates are counted at a time.
-const COUNTED_MAX: usize = 256;
-
-/// Duplicates per scope, with a bounded number of labels.
-#[derive(Default)]
-pub(crate) struct Duplicates {
-    /// Scopes and their counts; a full table drops its smallest, whose count the newcomer takes over (Space-Saving).
-    counted: Mutex<Vec<(Box<str>, u64)>>,
-    /// The labels that were given out; they are kept, because exporters keep them.
-    labelled: Mutex<Vec<(Box<str>, Counter)>>,
-    given: AtomicUsize,
-}
-
-impl Duplicates {
-    /// A replay, a refusal or a misuse in this scope.
-    pub(crate) fn count(&self, scope: &str) {
-        let label = self.label(scope);
-        match label {
-            Some(counter) => counter.increment(1),
-            None => counter!(names::DUPLICATES, "scope" => "other").increment(1),
-        }
-    }
-
-    fn label(&self, scope: &str) -> Option<Counter> {
-        let mut labelled = self.labelled.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, counter)) = labelled.iter().find(|(name, _)| **name == *scope) {
-            return Some(counter.clone());
-        }
-        if labelled.len() >= BUSY_SCOPES_MAX || self.seen(scope) < BUSY_FROM {
-            return None;
-        }
-        let counter = counter!(names::DUPLICATES, "scope" => scope.to_owned());
-        labelled.push((scope.into(), counter.clone()));
-        self.given.store(labelled.len(), Ordering::Relaxed);
-        Some(counter)
-    }
-
-    fn seen(&self, scope: &str) -> u64 {
-        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, count)) = counted.iter_mut().find(|(name, _)| **name == *scope) {
-            *count += 1;
-            return *count;
-        }
-        if counted.len() < COUNTED_MAX {
-            counted.push((scope.into(), 1));
-            return 1;
-        }
-        match counted.iter_mut().min_by_key(|(_, count)| *count) {
-            Some(smallest) => {
-                *smallest = (scope.into(), smallest.1 + 1);
-                smallest.1
-            }
-            None => 0,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_busy_scopes_get_a_label_and_only_so_many() {
-        let duplicates = Duplicates::default();
-        for n in 0..10_000 {
-            duplicates.count(&format!("quiet-{n}"));
-        }
-        assert_eq!(duplicates.given.load(Ordering::Relaxed), 0, "a crowd of strangers makes no label");
-        for _ in 0..2 * BUSY_FROM {
-            for n in 0..2 * BUSY_SCOPES_MAX {
-                duplicates.count(&format!("busy-{n}"));
-            }
-        }
-        assert_eq!(duplicates.given.load(Ordering::Relaxed), BUSY_SCOPES_MAX);
-        assert!(duplicates.counted.lock().unwrap().len() <= COUNTED_MAX);
     }
 }

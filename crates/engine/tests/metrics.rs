@@ -51,6 +51,7 @@ async fn the_ends_of_an_arrival_are_counted() {
     }
     counts.are(&[(names::CREATED, 1), (names::IN_PROGRESS, 3), (names::KEY_MISUSE, 1), (names::REPLAY, 2)]);
     assert_eq!(counts.of(names::DUPLICATES), 6, "all but the first");
+    assert_eq!(counts.of(names::MISUSE), 1);
 }
 
 /// Under `lenient` misuse is replayed, and counted as both.

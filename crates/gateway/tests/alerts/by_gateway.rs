@@ -49,7 +49,7 @@ async fn events_are_not_believed() {
         .await;
 }
 
-/// A client sends every payment under the same key.
+/// A client sends every payment under the same key: seen by the route, and by the tenant.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_uses_one_key_for_everything() {
     let counting = Counting::start().await;
@@ -57,13 +57,14 @@ async fn a_client_uses_one_key_for_everything() {
     let gateway = gateway(&counting, &upstream).await;
     Call::pay("the-only-key").send(gateway.address()).await.expect_first(200, "run 1");
     let mut amounts = 1..;
-    Watched::scraping(gateway.admin_address())
-        .until_firing("OncegateKeyMisuse", async || {
-            let other = format!("{{\"amount\":{}}}", 1_000 + amounts.next().unwrap());
-            let call = Call::post("/payments").key("the-only-key").json(&other);
-            assert_eq!(call.send(gateway.address()).await.status, 422);
-        })
-        .await;
+    let mut misuse = async || {
+        let other = format!("{{\"amount\":{}}}", 1_000 + amounts.next().unwrap());
+        let call = Call::post("/payments").key("the-only-key").json(&other);
+        assert_eq!(call.send(gateway.address()).await.status, 422);
+    };
+    let watched = || Watched::scraping(gateway.admin_address());
+    watched().until_firing("OncegateKeyMisuse", &mut misuse).await;
+    watched().until_firing("OncegateTenantMisuse", &mut misuse).await;
     assert_eq!(upstream.runs(), 1);
 }
 
