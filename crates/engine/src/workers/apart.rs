@@ -1,7 +1,7 @@
 //! What others say of an attempt: a provider's webhook. And what was said of a record before there was one.
 //!
 //! **Invariants:** *happened* is applied, kept as evidence, or kept apart; never acknowledged and dropped. A negative settles only
-//! what the provider declares final of the very attempt; otherwise it wakes the probe.
+//! what the provider declares final of the very attempt, and is not acknowledged while that attempt runs; otherwise it wakes the probe.
 
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -85,6 +85,9 @@ pub enum Heard {
     KeptApart,
     /// It is about another life of the key.
     AnotherLife,
+    /// The last word on an attempt that is still in progress: nothing is kept of it. Do not acknowledge it; told again when the attempt has
+    /// ended, it settles the record.
+    TooEarly,
     /// The record says so already.
     Confirmed,
     /// It changes nothing any more; what contradicts the record is in its story.
@@ -257,6 +260,7 @@ impl<S: Store> Engine<S> {
         let is_changed = stepped.step.next != Next::Keep;
         Ok(Some(match stepped.step.decision {
             Decision::KeepApart => return Ok(None),
+            Decision::Busy { .. } => Heard::TooEarly,
             _ if notices.contains(&Notice::AnotherLife) => Heard::AnotherLife,
             _ if notices.contains(&Notice::EvidenceKept) => Heard::KeptAsEvidence,
             _ if notices.contains(&Notice::Confirmed) => Heard::Confirmed,
