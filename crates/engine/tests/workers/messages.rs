@@ -12,9 +12,10 @@ use oncegate_core::record::{Record, StateKind};
 use oncegate_core::response::Answer;
 use oncegate_core::time::Now;
 use oncegate_engine::{
-    About, Arrived, Asking, Engine, Heard, Life, Message, NoProbe, NodeClock, Options, Probe, Says, Worker,
-    WorkerOptions,
+    About, Arrived, Asking, Engine, Heard, Life, Message, NoProbe, NodeClock, Options, Pass, Probe, Says,
+    Worker, WorkerOptions,
 };
+use oncegate_store::faulty::Fault;
 use oncegate_store::memory::MemoryStore;
 use oncegate_store::{Apart, Store, Write};
 
@@ -351,6 +352,31 @@ async fn a_message_that_cannot_be_kept_is_not_acknowledged() {
         store.fail_reads(0);
     }
     assert_eq!(hear(&engine, &message).await, Heard::KeptApart);
+}
+
+/// A message about whose record the store always failed had every pass begin anew, and hid all behind it.
+#[tokio::test]
+async fn a_message_that_fails_hides_none_behind_it() {
+    let (engine, store, hand) = node().await;
+    let route = ietf();
+    for key in ["one", "two"] {
+        let message = Message { name: key.into(), ..happened(id(&route, key), 201) };
+        assert_eq!(hear(&engine, &message).await, Heard::KeptApart);
+        hand.turn(SECOND);
+    }
+    for key in ["one", "two"] {
+        doubted(&engine, &route, key).await;
+    }
+    store.queue(Fault::BeforeWrite);
+    let failed = engine.work(Worker::Apart, &WorkerOptions::default(), &NoProbe).await;
+    assert!(failed.is_err(), "{failed:?}");
+    assert_eq!(state(&engine, id(&route, "one")).await, StateKind::Unknown);
+    // It goes on behind it, and then begins again.
+    assert_eq!(pass(&engine, Worker::Apart).await, Pass { seen: 1, changed: 1, more: false });
+    assert_eq!(state(&engine, id(&route, "two")).await, StateKind::Completed);
+    pass(&engine, Worker::Apart).await;
+    assert_eq!(state(&engine, id(&route, "one")).await, StateKind::Completed);
+    assert_eq!(kept_apart(&engine).await, 0);
 }
 
 // ---- During the attempt ----------------------------------------------------------------------------------------------
