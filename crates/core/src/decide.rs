@@ -618,6 +618,10 @@ fn did_not_happen(
             Step::keep(Decision::Nothing).noting(Notice::NegativeDropped)
         }
         (State::Unknown(_), Grounds::Final { .. }) => ask_soon(record, now).noting(Notice::NegativeDropped),
+        // The last word on an attempt that still runs. It is not kept, so it must not be acknowledged either: told again, it will hold.
+        (State::InProgress, Grounds::Final { .. }) if names(grounds, record) => {
+            Step::keep(Decision::Busy { until: lease_end(record) })
+        }
         (_, Grounds::Operator { version }) if record.version != *version => {
             Step::keep(Decision::Refused(Refusal::Changed))
         }

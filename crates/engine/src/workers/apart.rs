@@ -1,7 +1,7 @@
 //! What others say of an attempt: a provider's webhook. And what was said of a record before there was one.
 //!
 //! **Invariants:** *happened* is applied, kept as evidence, or kept apart; never acknowledged and dropped. A negative settles only
-//! what the provider declares final of the very attempt; otherwise it wakes the probe.
+//! what the provider declares final of the very attempt, and is not acknowledged while that attempt runs; otherwise it wakes the probe.
 
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -85,6 +85,9 @@ pub enum Heard {
     KeptApart,
     /// It is about another life of the key.
     AnotherLife,
+    /// The last word on an attempt that is still in progress: nothing is kept of it. Do not acknowledge it; told again when the attempt has
+    /// ended, it settles the record.
+    TooEarly,
     /// The record says so already.
     Confirmed,
     /// It changes nothing any more; what contradicts the record is in its story.
@@ -132,25 +135,35 @@ impl<S: Store> Engine<S> {
     /// Looks whether records have appeared for what was kept apart. Where there is more than a pass may take, the next one goes on
     /// from there: a provider may tell of much that never comes by here.
     pub(super) async fn hear_apart(&self, probe: &dyn Probe) -> Result<Pass, Arc<StoreError>> {
-        let mut pass = Pass::default();
         let mut after = self.apart_from().take();
+        let passed = self.hear_after(&mut after, probe).await;
+        // Also after an error: the next pass goes on behind the message that failed, so that it hides none.
+        *self.apart_from() = after;
+        passed
+    }
+
+    /// From there on, as far as a pass may go; where it comes to the end, the next one begins anew.
+    async fn hear_after(
+        &self,
+        after: &mut Option<Apart>,
+        probe: &dyn Probe,
+    ) -> Result<Pass, Arc<StoreError>> {
+        let mut pass = Pass::default();
         let mut references = 0;
         for _ in 0..PAGES_MAX {
             let page = self.0.store.apart(after.as_ref(), PAGE).await?;
-            let heard = self.hear_page(&page, probe).await?;
+            let heard = self.hear_page(&page, after, probe).await?;
             pass.seen += page.len();
             pass.changed += heard.done;
             references += heard.references;
-            let is_last = page.len() < PAGE;
-            after = page.into_iter().next_back().map(|last| Apart { bytes: Vec::new(), ..last });
-            if is_last {
+            if page.len() < PAGE {
+                *after = None;
                 return Ok(pass);
             }
             if references >= REFERENCES_MAX {
                 break;
             }
         }
-        *self.apart_from() = after;
         Ok(Pass { more: pass.changed > 0, ..pass })
     }
 
@@ -158,36 +171,52 @@ impl<S: Store> Engine<S> {
         self.0.apart_from.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn hear_page(&self, page: &[Apart], probe: &dyn Probe) -> Result<HeardPage, Arc<StoreError>> {
+    /// Hears a page, as far as nothing fails; `after` is then what was looked at last.
+    async fn hear_page(
+        &self,
+        page: &[Apart],
+        after: &mut Option<Apart>,
+        probe: &dyn Probe,
+    ) -> Result<HeardPage, Arc<StoreError>> {
         let messages: Vec<_> = page.iter().map(|apart| decode(&apart.name, &apart.bytes)).collect();
         let ids: Vec<_> = messages.iter().flatten().filter_map(Message::record).collect();
         // All at once: mostly there is none of them.
         let mut rows = self.0.store.read(&ids).await?.into_iter();
         let mut done = Vec::new();
         let mut references = 0;
+        let mut failed = None;
         for (apart, message) in page.iter().zip(messages) {
+            *after = Some(Apart { bytes: Vec::new(), ..apart.clone() });
             let is_applied = match message {
                 Ok(message) if message.record().is_none() => {
                     references += 1;
-                    self.is_applied(&message, probe).await?
+                    self.is_applied(&message, probe).await
                 }
                 Ok(message) => match rows.next() {
-                    None | Some(Ok(None)) => false,
-                    Some(_) => self.is_applied(&message, probe).await?,
+                    None | Some(Ok(None)) => Ok(false),
+                    Some(_) => self.is_applied(&message, probe).await,
                 },
                 Err(error) => {
                     tracing::error!(name = %apart.name, %error, "a message that was kept apart cannot be read; it is dropped at its end");
-                    false
+                    Ok(false)
                 }
             };
-            if is_applied || self.is_over(apart) {
-                done.push(apart.clone());
+            match is_applied {
+                Ok(is_applied) if is_applied || self.is_over(apart) => done.push(apart.clone()),
+                Ok(_) => {}
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
             }
         }
         if !done.is_empty() {
             self.0.store.drop_apart(&done).await?;
         }
-        Ok(HeardPage { done: done.len(), references })
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(HeardPage { done: done.len(), references }),
+        }
     }
 
     async fn is_applied(&self, message: &Message, probe: &dyn Probe) -> Result<bool, Arc<StoreError>> {
@@ -257,6 +286,7 @@ impl<S: Store> Engine<S> {
         let is_changed = stepped.step.next != Next::Keep;
         Ok(Some(match stepped.step.decision {
             Decision::KeepApart => return Ok(None),
+            Decision::Busy { .. } => Heard::TooEarly,
             _ if notices.contains(&Notice::AnotherLife) => Heard::AnotherLife,
             _ if notices.contains(&Notice::EvidenceKept) => Heard::KeptAsEvidence,
             _ if notices.contains(&Notice::Confirmed) => Heard::Confirmed,

@@ -12,9 +12,10 @@ use oncegate_core::record::{Record, StateKind};
 use oncegate_core::response::Answer;
 use oncegate_core::time::Now;
 use oncegate_engine::{
-    About, Arrived, Asking, Engine, Heard, Life, Message, NoProbe, NodeClock, Options, Probe, Says, Worker,
-    WorkerOptions,
+    About, Arrived, Asking, Engine, Heard, Life, Message, NoProbe, NodeClock, Options, Pass, Probe, Says,
+    Worker, WorkerOptions,
 };
+use oncegate_store::faulty::Fault;
 use oncegate_store::memory::MemoryStore;
 use oncegate_store::{Apart, Store, Write};
 
@@ -353,6 +354,31 @@ async fn a_message_that_cannot_be_kept_is_not_acknowledged() {
     assert_eq!(hear(&engine, &message).await, Heard::KeptApart);
 }
 
+/// A message about whose record the store always failed had every pass begin anew, and hid all behind it.
+#[tokio::test]
+async fn a_message_that_fails_hides_none_behind_it() {
+    let (engine, store, hand) = node().await;
+    let route = ietf();
+    for key in ["one", "two"] {
+        let message = Message { name: key.into(), ..happened(id(&route, key), 201) };
+        assert_eq!(hear(&engine, &message).await, Heard::KeptApart);
+        hand.turn(SECOND);
+    }
+    for key in ["one", "two"] {
+        doubted(&engine, &route, key).await;
+    }
+    store.queue(Fault::BeforeWrite);
+    let failed = engine.work(Worker::Apart, &WorkerOptions::default(), &NoProbe).await;
+    assert!(failed.is_err(), "{failed:?}");
+    assert_eq!(state(&engine, id(&route, "one")).await, StateKind::Unknown);
+    // It goes on behind it, and then begins again.
+    assert_eq!(pass(&engine, Worker::Apart).await, Pass { seen: 1, changed: 1, more: false });
+    assert_eq!(state(&engine, id(&route, "two")).await, StateKind::Completed);
+    pass(&engine, Worker::Apart).await;
+    assert_eq!(state(&engine, id(&route, "one")).await, StateKind::Completed);
+    assert_eq!(kept_apart(&engine).await, 0);
+}
+
 // ---- During the attempt ----------------------------------------------------------------------------------------------
 
 /// Attack 6: acknowledged while the attempt runs; the node dies; nobody can be asked.
@@ -394,15 +420,19 @@ async fn a_message_during_the_attempt_is_applied_when_its_holder_says_that_nothi
     assert_eq!(replayed(&engine, &route, "k").await.status(), 201);
 }
 
-/// A negative settles nothing that still runs.
+/// A negative settles nothing that still runs. The last word on the very attempt is not acknowledged: it is said again when it holds.
 #[tokio::test]
 async fn a_negative_during_the_attempt_changes_nothing() {
     let (engine, _, _) = node().await;
     let route = ietf();
     let holder = held(&engine, &route, "k").await;
     let before = row(&engine, holder.id()).await;
-    for says in [Says::Failed, Says::FailedForGood(holder.fence())] {
-        assert_eq!(hear(&engine, &message(holder.id(), says)).await, Heard::Nothing);
+    for (says, heard) in [
+        (Says::Failed, Heard::Nothing),
+        (Says::FailedForGood(Fence::from_raw(1)), Heard::Nothing),
+        (Says::FailedForGood(holder.fence()), Heard::TooEarly),
+    ] {
+        assert_eq!(hear(&engine, &message(holder.id(), says)).await, heard);
     }
     assert_eq!(row(&engine, holder.id()).await, before);
     done(holder, complete("paid")).await;

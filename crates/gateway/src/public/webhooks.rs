@@ -7,7 +7,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, StatusCode};
+use http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use oncegate::AnyStore;
 use oncegate_core::identity::RecordId;
@@ -24,6 +24,9 @@ use crate::reconcile::{Claim, Reading, RecordName, Said, Scheme, Told, Webhook, 
 
 /// Where providers tell.
 pub(super) const WEBHOOKS: &str = "/.oncegate/webhooks/";
+
+/// When an event that came too early may come again, in seconds.
+const AGAIN_AFTER_S: u16 = 5;
 
 /// Where events go.
 pub(super) struct Ear<'a> {
@@ -66,6 +69,12 @@ pub(super) async fn answer(ear: Ear<'_>, webhooks: &[Webhook], request: Request<
             told(webhook, "not_understood", StatusCode::UNPROCESSABLE_ENTITY, &why.to_string())
         }
         Reading::Said(said) => match hear(&ear, webhook, &head.headers, &body, said).await {
+            Ok(Heard::TooEarly) => {
+                let mut answer =
+                    told(webhook, word(Heard::TooEarly), status(Heard::TooEarly), words(Heard::TooEarly));
+                answer.headers_mut().insert(header::RETRY_AFTER, AGAIN_AFTER_S.into());
+                answer
+            }
             Ok(came) => told(webhook, word(came), status(came), words(came)),
             Err(error) => {
                 tracing::warn!(webhook = webhook.name, %error, "an event could not be recorded; its sender will send it again");
@@ -140,6 +149,7 @@ const fn word(heard: Heard) -> &'static str {
         Heard::Woken => "woken",
         Heard::KeptApart => "kept_apart",
         Heard::AnotherLife => "another_life",
+        Heard::TooEarly => "too_early",
         Heard::Confirmed => "confirmed",
         Heard::Nothing => "nothing_to_do",
     }
@@ -148,6 +158,7 @@ const fn word(heard: Heard) -> &'static str {
 const fn status(heard: Heard) -> StatusCode {
     match heard {
         Heard::KeptApart | Heard::KeptAsEvidence | Heard::Woken => StatusCode::ACCEPTED,
+        Heard::TooEarly => StatusCode::SERVICE_UNAVAILABLE,
         Heard::Settled | Heard::AnotherLife | Heard::Confirmed | Heard::Nothing => StatusCode::OK,
     }
 }
@@ -161,6 +172,9 @@ const fn words(heard: Heard) -> &'static str {
             "there is no such record yet, or none that has learnt this reference; kept for a while"
         }
         Heard::AnotherLife => "it is about an earlier or later use of the key",
+        Heard::TooEarly => {
+            "the attempt is still running, and nothing was recorded; send it again when the attempt has ended"
+        }
         Heard::Confirmed => "the record says so already",
         Heard::Nothing => "it changes nothing; what contradicts the record is in its story",
     }

@@ -183,6 +183,29 @@ async fn during_the_attempt_it_is_evidence() {
     assert_eq!(stage.runs(), 1);
 }
 
+/// A provider's last word on an attempt that still runs was acknowledged and dropped: its doubt then waited for a word that had been said.
+#[tokio::test]
+async fn a_last_word_during_the_attempt_is_to_be_said_again() {
+    let is_final = "did_not_happen_is_final = true\nfence = \"/fence\"\nignored = ";
+    let (gate, stage) = stage_with(&FILE.replace("ignored = ", is_final)).await;
+    let call = Call::post("/doubted").key("one").json("{}");
+    let mut client = call.open(stage.addr()).await;
+    gate.entered().await;
+    let fence = stage.upstream.last().header("idempotency-attempt").unwrap().to_owned();
+    let last_word = format!(r#"{{"type":"failed","key":"{}","fence":"{fence}"}}"#, sent(&stage));
+    let early = stage.send(&signed_at(now_s(), PROVIDER_SECRET, &last_word)).await;
+    assert_eq!(result(&early), (503, "too_early".to_owned()));
+    assert_eq!(early.header("retry-after"), Some("5"));
+    gate.open();
+    client.reply().await.expect_problem(504, "outcome_unknown");
+    let again = stage.send(&signed_at(now_s(), PROVIDER_SECRET, &last_word)).await;
+    assert_eq!(result(&again), (200, "settled".to_owned()));
+    assert_eq!(stage.state("one").await.as_deref(), Some("failed_retryable"));
+    let told = story(&stage, "one").await;
+    let negatives = told.iter().filter(|act| *act == "did_not_happen").count();
+    assert_eq!(negatives, 1, "nothing is told of the early one: {told:?}");
+}
+
 /// As of a probe's, and of any other: it is known what happened, and the bytes are not kept. Whether it comes after the attempt or before its end.
 #[tokio::test]
 async fn an_answer_over_the_routes_limit_is_not_kept() {
