@@ -95,14 +95,14 @@ async fn lines(
     let [names, _] = keys.waiting();
     let call = Call::new(&LINES, vec![names], vec![after, count.to_string().into_bytes()]);
     let heads = array("waiting", run(link, "waiting", call).await?)?;
-    let line = |head: &Value| {
+    let of_head = |head: &Value| {
         let Value::BulkString(head) = head else { return None };
         let (place, first, _) = parts(head)?;
         let operation = place.split(|byte| *byte == 0).next()?;
         let operation = String::from_utf8(operation.to_vec()).ok()?;
         Some(Line { place: place.to_vec(), operation, first })
     };
-    heads.iter().map(|head| line(head).ok_or_else(not_a_name)).collect()
+    heads.iter().map(|head| of_head(head).ok_or_else(not_a_name)).collect()
 }
 
 /// Line, moment and id.

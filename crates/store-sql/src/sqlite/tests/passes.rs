@@ -106,7 +106,9 @@ fn a_turn_takes_the_same_steps_however_much_waits() {
             .chain([reserved("busy", 1, LONG_AGO)])
             .map(|row| moved_to(&row, StateKind::Pending, LONG_AGO))
             .collect();
-        rows.iter_mut().for_each(|row| row.expires_at = Some(FAR_AHEAD));
+        for row in &mut rows {
+            row.expires_at = Some(FAR_AHEAD);
+        }
         block_on(store.apply(&rows.iter().map(insert).collect::<Vec<_>>())).unwrap();
         place.multiply("busy", count);
         let connection = Connection::open(place.file()).unwrap();
