@@ -87,12 +87,11 @@ impl Table {
             Repeat::Duplicate => 1,
             Repeat::Misuse => MISUSE_WEIGHT,
         };
-        let place = match self.places.iter().position(|place| *place.name == *tenant) {
-            Some(place) => place,
-            None => {
-                let seen = self.watch(tenant, weight);
-                self.give(tenant, seen)?
-            }
+        let place = if let Some(place) = self.places.iter().position(|place| *place.name == *tenant) {
+            place
+        } else {
+            let seen = self.watch(tenant, weight);
+            self.give(tenant, seen)?
         };
         self.places.get_mut(place)?.weight += weight;
         Some(place)
