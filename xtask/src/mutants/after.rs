@@ -71,10 +71,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "let until = self.now().at;",
     ),
     workers(
-        "'not found' before the horizon parks a record",
-        RECONCILER,
-        "if now.at < proves { Retry { at: retry.at.min(proves), park_after: u32::MAX } } else { retry }",
-        "if now.at < proves { Retry { at: retry.at.min(proves), ..retry } } else { retry }",
+        "'not found' before the horizon counts towards parking",
+        "crates/core/src/decide.rs",
+        "reconcile_after: otherwise.at, tries: 0, ..*doubt",
+        "reconcile_after: otherwise.at, tries: doubt.tries + 1, ..*doubt",
     ),
     workers(
         "attack 06: an early webhook is acknowledged and dropped",
