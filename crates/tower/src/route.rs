@@ -210,8 +210,8 @@ fn check(policy: &Policy, pattern: &str, handler: Handler) -> Result<(), RouteEr
         let words = "a handler with recovery points goes on after them only under `resume`";
         return Err(RouteError(format!("{pattern:?}: {words}; choose that profile, or crash policy")));
     }
-    let is_credential = |name: &&Box<str>| CREDENTIALS.iter().any(|one| one.eq_ignore_ascii_case(name));
-    let credential = policy.request_headers.iter().find(is_credential);
+    let is_credential = |name: &str| CREDENTIALS.iter().any(|one| one.eq_ignore_ascii_case(name));
+    let credential = policy.request_headers.iter().find(|name| is_credential(name));
     if let (Handler::Phased, Some(name)) = (handler, credential) {
         let words = "is a credential, and is not kept with a request";
         return Err(RouteError(format!(
