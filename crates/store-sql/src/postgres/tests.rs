@@ -268,8 +268,8 @@ async fn what_waits_is_in_nobodys_way() {
             "ARRAY[hashtextextended('POST /jobs busy', 0), hashtextextended('POST /jobs 1000', 0)], \
                  2500000000000000, ARRAY['POST /jobs'], 32",
         ),
-        ("doubted", &all.attended, "'doubted', 2500000000000000, 128"),
-        ("expired", &all.attended, "'expired', 2500000000000000, 128"),
+        ("doubted", &all.attended, "'doubted', 2500000000000000, 128, 0"),
+        ("expired", &all.attended, "'expired', 2500000000000000, 128, 0"),
     ] {
         prepare(&session, what, query, "force_generic_plan").await;
         let plan = explain(&session, "ANALYZE, BUFFERS", what, bound).await;
