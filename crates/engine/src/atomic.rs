@@ -226,7 +226,8 @@ impl<S: Enqueue> Engine<S> {
             // One writer. What has changed since the row was shown, the index or the version refuses.
             return Ok(Some((transaction, shown.map(Box::new))));
         }
-        match self.0.store.take(&mut transaction, id).await? {
+        // The row as it is after the lock: a twin may have committed while this one asked for it.
+        match self.0.store.take_after(&mut transaction, id).await? {
             Taken::Mine(row) => Ok(Some((transaction, row))),
             Taken::Twin => {
                 transaction.roll_back().await;

@@ -67,7 +67,10 @@ fn every_statement_goes_through_an_index_whatever_the_table_holds() {
         assert_eq!(plan(&connection, &statements::DUE), format!("{by_due}; {answer}"));
         assert_eq!(plan(&connection, &statements::LAPSED), format!("{by_due}; {answer}"));
         let queue = plan(&connection, &statements::OVERDUE);
-        assert!(queue.starts_with("SEARCH record USING INDEX record_overdue (expires_at>? AND expires_at<?)"), "{queue}");
+        assert!(
+            queue.starts_with("SEARCH record USING INDEX record_overdue (expires_at>? AND expires_at<?)"),
+            "{queue}"
+        );
         for (sql, by) in [
             (waiting::NEXT_LINE, "record_waiting (operation=? AND scope>?)"),
             (waiting::NEXT_OPERATION, "record_waiting (operation>?)"),

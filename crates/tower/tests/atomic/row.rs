@@ -10,6 +10,7 @@ use oncegate_core::record::Record;
 use oncegate_store::drive::read_one;
 use oncegate_store::join::{Join, Joined, Opened, Taken, Transaction as _, Transactions as _};
 use oncegate_store::{Store as _, Write};
+use oncegate_test_servers::until;
 use sqlx::Row as _;
 
 use crate::base::{Base, OnPostgres};
@@ -147,9 +148,11 @@ async fn whoever_begins_with_a_key_that_is_occupied_is_told_so_and_leaves_nothin
         begun(pool.begin_with(opening(2)).await.unwrap()).commit().await.unwrap();
     }
     first.commit().await.unwrap();
-    drop(begun(pool.begin_with(opening(0)).await.unwrap()));
-    // It was let go with the commit, and with what is dropped.
+    // It was let go with the commit, and with what is rolled back or dropped; that, when its connection comes back to the pool.
     begun(pool.begin_with(opening(0)).await.unwrap()).roll_back().await;
+    drop(begun(pool.begin_with(opening(0)).await.unwrap()));
+    let is_free = async || matches!(pool.begin_with(opening(0)).await.unwrap(), Opened::Begun(_));
+    until("what was dropped is rolled back", is_free).await;
 }
 
 /// A client hangs up, or a limit passes, while a transaction begins: no connection comes back to the pool in the middle of one, or with
