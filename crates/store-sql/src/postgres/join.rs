@@ -191,16 +191,17 @@ fn columns(record: &Record) -> [Value<'_>; 11] {
 }
 
 impl Statements {
-    /// What stands before a `BEGIN` in the same query is part of what it begins. The second statement's snapshot is younger than the lock,
-    /// so a row that a twin has committed is seen (at READ COMMITTED; else the index refuses this one later).
+    /// What stands before a `BEGIN` in the same query is part of what it begins. The row is looked for first: the lock of a statement that
+    /// has failed is let go a moment after the error was sent, and whoever then goes the long way would take itself for a twin. A row that is
+    /// committed between this statement's snapshot and its lock is not seen; the index refuses later.
     fn opening(&self, id: RecordId) -> String {
         let (lock, record) = (self.lock_of(id), &self.record);
         let id = id.as_bytes().iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
         format!(
-            "SELECT (CASE WHEN pg_try_advisory_xact_lock({lock}) THEN '1' \
-             ELSE 'no fault: another transaction has this idempotency key' END)::int; \
-             SELECT (CASE WHEN EXISTS (SELECT FROM {record} WHERE id = E'\\\\x{id}'::bytea) \
-             THEN 'no fault: this idempotency key was used before' ELSE '1' END)::int; BEGIN"
+            "SELECT (CASE WHEN EXISTS (SELECT FROM {record} WHERE id = E'\\\\x{id}'::bytea) \
+             THEN 'no fault: this idempotency key was used before' \
+             WHEN pg_try_advisory_xact_lock({lock}) THEN '1' \
+             ELSE 'no fault: another transaction has this idempotency key' END)::int; BEGIN"
         )
     }
 
