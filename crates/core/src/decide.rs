@@ -413,7 +413,8 @@ fn entrust(record: &Record, holder: &Holder, now: Now) -> Step {
     Step::put(next, Decision::Done)
 }
 
-/// After a reserve in doubt, once its 503 has left: make sure that it grants nothing, also if it lands later.
+/// After a reserve in doubt, once its client was told: make sure that it grants nothing, also if it lands later. What was accepted by it stays:
+/// others may have been shown it, and its client was told that it may be executed.
 ///
 /// Always a conflicting write, never only a read: where my write may still land, the row it would land on is inserted
 /// or its version raised, so that it cannot.

@@ -188,6 +188,15 @@ impl Problem {
         Self::new(Code::OutcomeUnknown, detail).retry_after(retry_after)
     }
 
+    /// Doubt, told to a client whose request was to be run later: nobody can say whether it was accepted.
+    #[must_use]
+    pub fn acceptance_unknown(retry_after: Duration) -> Self {
+        let detail = "It is not known whether this request was accepted, to be executed later; it may be executed. Do not use \
+                      a new key: that could execute it twice. Send the same request with the same key again later: \
+                      it is accepted then, if it was not.";
+        Self { status: 504, ..Self::new(Code::OutcomeUnknown, detail) }.retry_after(retry_after)
+    }
+
     /// Past retention; the policy chooses the status.
     #[must_use]
     pub fn key_expired(status: GoneStatus) -> Self {

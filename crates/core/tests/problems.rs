@@ -46,6 +46,7 @@ fn statuses() {
         (Problem::in_progress(second), 409),
         (Problem::outcome_unknown_first(second), 504),
         (Problem::outcome_unknown(second), 409),
+        (Problem::acceptance_unknown(second), 504),
         (Problem::key_expired(GoneStatus::Gone), 410),
         (Problem::key_expired(GoneStatus::NotFound), 404),
         (Problem::answer_not_kept(200, None), 409),

@@ -150,18 +150,22 @@ pub(crate) fn told<S: Store, B>(arrived: Arrived<S>, about: &About<'_>) -> Respo
     about.refusal(problem)
 }
 
-/// Fail closed.
-pub(crate) fn unavailable<B>(unavailable: &Unavailable, policy: &Policy) -> Response<ResponseBody<B>> {
+/// Fail closed. What may have been accepted may be executed, and is not told otherwise.
+pub(crate) fn unavailable<B>(unavailable: &Unavailable, about: &About<'_>) -> Response<ResponseBody<B>> {
+    let retry_after = about.policy.retry_unknown;
     let (code, words) = match unavailable {
         Unavailable::Overloaded => {
             (Code::Overloaded, "More requests are waiting than can be recorded in time.")
         }
         Unavailable::Store { .. } | Unavailable::NoRandomness => {
             (Code::StoreUnavailable, "This request could not be recorded, so it was not executed.")
+        Unavailable::PerhapsAccepted { .. } => {
+            return about.refusal(Problem::acceptance_unknown(retry_after));
+        }
         }
     };
     let words = format!("{words} Nothing was executed. Send the same request with the same key again later.");
-    refusal(&Problem::new(code, words).retry_after(policy.retry_unknown))
+    refusal(&Problem::new(code, words).retry_after(retry_after))
 }
 
 /// 202: not over yet, and here is where to ask. Nothing of it is kept, so nothing says until when.

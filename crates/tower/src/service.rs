@@ -179,7 +179,10 @@ where
             let about = About { respond_async: policy.may_defer() && prefer.respond_async, ..about };
             Ok(later(&shared, arrived, prefer, &about).instrument(span).await)
         }
-        Err(unavailable) => Ok(answer::unavailable(&unavailable, policy)),
+        Err(unavailable) => {
+            let about = shared.about(policy, Which::Of { scope: &scope, key: &key });
+            Ok(answer::unavailable(&unavailable, &about))
+        }
     }
 }
 

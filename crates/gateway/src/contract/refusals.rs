@@ -186,16 +186,19 @@ fn outcome_unknown(policy: &Policy) -> Vec<Refusal> {
             "An earlier try may have taken effect, and this is being found out.".to_owned()
         }
     };
-    let first = Refusal::of(
-        &Problem::outcome_unknown_first(policy.retry_unknown),
-        "This try may have taken effect: the API did not answer, or its answer could not be recorded in time.",
-        then,
-    );
+    let first = match (policy.execution, policy.respond_async) {
+        (Execution::Inline, false) => {
+            "This try may have taken effect: the API did not answer, or its answer could not be recorded in time."
+        }
+        (Execution::Inline, true) => {
+            "This try may have taken effect: the API did not answer, or its answer could not be recorded in time; or it is not known \
+             whether it was accepted, and it may be executed."
+        }
+        (Execution::Deferred, _) => "It is not known whether the request was accepted. It may be executed.",
+    };
+    let first = Refusal::of(&Problem::outcome_unknown_first(policy.retry_unknown), first, then);
     let later = Refusal::of(&Problem::outcome_unknown(policy.retry_unknown), later, then);
-    let mut all = Vec::new();
-    if policy.execution == Execution::Inline {
-        all.push(first);
-    }
+    let mut all = vec![first];
     if policy.after_doubt != AfterDoubt::Accept {
         all.push(later);
     }
