@@ -506,14 +506,15 @@ fn forget(record: &Record, version: Version, reason: &Reason, cache_age_max: Dur
     }
 }
 
-/// What still waits ends with an answer that says so, under the condition that nothing was executed: a take that comes first wins, and what
-/// was queued again after a lapsed lease may have acted.
+/// What still waits ends with an answer that says so, under the condition that no attempt is left in doubt: a take that comes first wins, and
+/// what was queued again after a lapsed lease may have acted.
 fn cancel(record: &Record, now: Now) -> Step {
     match &record.state {
-        State::Pending { .. } if !rows::may_have_acted(record) => {
-            Step::put(completed(record, Arc::new(problem::cancelled()), now), Decision::Done)
-        }
-        State::Completed(kept) if **kept == problem::cancelled() => Step::keep(Decision::Done),
+        State::Pending { .. } if !rows::may_have_acted(record) => Step::put(
+            completed(record, Arc::new(problem::cancelled(rows::tried(record))), now),
+            Decision::Done,
+        ),
+        State::Completed(kept) if problem::is_cancelled(kept) => Step::keep(Decision::Done),
         State::Expired => Step::keep(Decision::Nothing),
         State::Pending { .. }
         | State::InProgress

@@ -116,11 +116,11 @@ fn of_code(code: Code, policy: &Policy, scope: &ScopeRule) -> Vec<Refusal> {
             "Wait for `Retry-After`. Send the same request with the same key again.",
         ),
         Code::NotStarted if policy.may_defer() => one(
-            "It was accepted, and not started in time. Nothing was executed.",
+            "It was accepted, and could not be done in time. No attempt is known to have had an effect; where `attempted` is not there, there was none.",
             "Send it again with a new key if it is still wanted.",
         ),
         Code::Cancelled if policy.may_defer() => one(
-            "It was accepted, and you cancelled it before it began. Nothing was executed.",
+            "It was accepted, and you cancelled it while it waited. No attempt is known to have had an effect; where `attempted` is not there, there was none.",
             "Send it again with a new key if it is wanted after all.",
         ),
         Code::RequestMalformed => one(
