@@ -413,7 +413,8 @@ fn entrust(record: &Record, holder: &Holder, now: Now) -> Step {
     Step::put(next, Decision::Done)
 }
 
-/// After a reserve in doubt, once its 503 has left: make sure that it grants nothing, also if it lands later.
+/// After a reserve in doubt, once its client was told: make sure that it grants nothing, also if it lands later. What was accepted by it stays:
+/// others may have been shown it, and its client was told that it may be executed.
 ///
 /// Always a conflicting write, never only a read: where my write may still land, the row it would land on is inserted
 /// or its version raised, so that it cannot.
@@ -505,14 +506,15 @@ fn forget(record: &Record, version: Version, reason: &Reason, cache_age_max: Dur
     }
 }
 
-/// What still waits ends with an answer that says so, under the condition that nothing was executed: a take that comes first wins, and what
-/// was queued again after a lapsed lease may have acted.
+/// What still waits ends with an answer that says so, under the condition that no attempt is left in doubt: a take that comes first wins, and
+/// what was queued again after a lapsed lease may have acted.
 fn cancel(record: &Record, now: Now) -> Step {
     match &record.state {
-        State::Pending { .. } if !rows::may_have_acted(record) => {
-            Step::put(completed(record, Arc::new(problem::cancelled()), now), Decision::Done)
-        }
-        State::Completed(kept) if **kept == problem::cancelled() => Step::keep(Decision::Done),
+        State::Pending { .. } if !rows::may_have_acted(record) => Step::put(
+            completed(record, Arc::new(problem::cancelled(rows::tried(record))), now),
+            Decision::Done,
+        ),
+        State::Completed(kept) if problem::is_cancelled(kept) => Step::keep(Decision::Done),
         State::Expired => Step::keep(Decision::Nothing),
         State::Pending { .. }
         | State::InProgress

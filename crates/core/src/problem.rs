@@ -130,8 +130,8 @@ impl Code {
                 ("store_unavailable", 503, "Idempotency cannot be guaranteed right now")
             }
             Self::Overloaded => ("overloaded", 503, "Too busy"),
-            Self::NotStarted => ("not_started", 408, "Accepted, but not started in time"),
-            Self::Cancelled => ("cancelled", 410, "Cancelled before it began"),
+            Self::NotStarted => ("not_started", 408, "Accepted, but not done in time"),
+            Self::Cancelled => ("cancelled", 410, "Cancelled while it waited"),
             Self::NotCancellable => ("not_cancellable", 409, "Too late to be cancelled"),
             Self::RequestMalformed => ("request_malformed", 400, "The request could be read in two ways"),
             Self::OperationNotFound => ("operation_not_found", 404, "No such operation of yours"),
@@ -186,6 +186,15 @@ impl Problem {
         let detail = "The operation may or may not have taken effect, and this is being found out. Do not use a new \
                       key: that could execute it twice. Send the same request with the same key again later.";
         Self::new(Code::OutcomeUnknown, detail).retry_after(retry_after)
+    }
+
+    /// Doubt, told to a client whose request was to be run later: nobody can say whether it was accepted.
+    #[must_use]
+    pub fn acceptance_unknown(retry_after: Duration) -> Self {
+        let detail = "It is not known whether this request was accepted, to be executed later; it may be executed. Do not use \
+                      a new key: that could execute it twice. Send the same request with the same key again later: \
+                      it is accepted then, if it was not.";
+        Self { status: 504, ..Self::new(Code::OutcomeUnknown, detail) }.retry_after(retry_after)
     }
 
     /// Past retention; the policy chooses the status.
@@ -272,20 +281,61 @@ pub fn whole_seconds(span: Duration) -> u64 {
     (span.as_secs() + u64::from(span.subsec_nanos() > 0)).max(1)
 }
 
+/// What became of accepted work before it was given up, or taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tried {
+    /// Nobody has begun it: it was not executed, and that needs nobody's word.
+    Never,
+    /// Attempts were made, and each was released: it is proved that it was not sent, or whoever was asked has said that it did nothing. No
+    /// attempt is known to have had an effect; that none had is as true as that word.
+    Released,
+}
+
+const RELEASED: &str = "It was tried before: each attempt could not be sent, or the service behind said that it did nothing. No attempt is \
+                        known to have had an effect, and under this key there will be no other.";
+
 /// The stored answer of accepted work that nobody could run in time.
 #[must_use]
-pub fn not_started() -> Answer {
-    let detail = "The request was accepted, but could not be started before its time limit. Nothing was executed. \
-                  Send it again with a new key if it is still wanted.";
-    stored(&Problem::new(Code::NotStarted, detail))
+pub fn not_started(tried: Tried) -> Answer {
+    stored(&match tried {
+        Tried::Never => {
+            let detail = "The request was accepted, but could not be started before its time limit. Nothing was executed. \
+                          Send it again with a new key if it is still wanted.";
+            Problem::new(Code::NotStarted, detail)
+        }
+        Tried::Released => {
+            let detail = format!(
+                "The request was accepted, but could not be done before its time limit. {RELEASED} If the service's word is not \
+                 enough for you, look its result up before you send it again with a new key."
+            );
+            Problem::new(Code::NotStarted, detail).with("attempted", true.into())
+        }
+    })
 }
 
 /// The stored answer of accepted work that its owner took back.
 #[must_use]
-pub fn cancelled() -> Answer {
-    let detail = "The request was accepted, and cancelled by its owner before it began. Nothing was executed, and nothing \
-                  will be under this key. Send it again with a new key if it is wanted after all.";
-    stored(&Problem::new(Code::Cancelled, detail))
+pub fn cancelled(tried: Tried) -> Answer {
+    stored(&match tried {
+        Tried::Never => {
+            let detail = "The request was accepted, and cancelled by its owner before it began. Nothing was executed, and nothing \
+                          will be under this key. Send it again with a new key if it is wanted after all.";
+            Problem::new(Code::Cancelled, detail)
+        }
+        Tried::Released => {
+            let detail = format!(
+                "The request was accepted, and cancelled by its owner while it waited to be tried again. {RELEASED} If the \
+                 service's word is not enough for you, look its result up before you send it again with a new key."
+            );
+            Problem::new(Code::Cancelled, detail).with("attempted", true.into())
+        }
+    })
+}
+
+/// Whether this is the stored answer of work that its owner took back.
+#[must_use]
+pub fn is_cancelled(answer: &Answer) -> bool {
+    [Tried::Never, Tried::Released].into_iter().any(|tried| *answer == cancelled(tried))
 }
 
 fn stored(problem: &Problem) -> Answer {

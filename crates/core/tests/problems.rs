@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use oncegate_core::policy::MismatchStatus;
-use oncegate_core::problem::{Code, Problem, TYPE_BASE, not_started};
+use oncegate_core::problem::{Code, Problem, TYPE_BASE, Tried, cancelled, is_cancelled, not_started};
 use oncegate_core::record::GoneStatus;
 use oncegate_core::response::Answer;
 use serde_json::Value;
@@ -46,6 +46,7 @@ fn statuses() {
         (Problem::in_progress(second), 409),
         (Problem::outcome_unknown_first(second), 504),
         (Problem::outcome_unknown(second), 409),
+        (Problem::acceptance_unknown(second), 504),
         (Problem::key_expired(GoneStatus::Gone), 410),
         (Problem::key_expired(GoneStatus::NotFound), 404),
         (Problem::answer_not_kept(200, None), 409),
@@ -79,10 +80,23 @@ fn an_answer_not_kept_carries_status_and_location() {
     assert_eq!(document["answer_location"], "/payments/7");
 }
 
+/// That nothing was executed is said only of what nobody has begun. An attempt that was answered 500, and released on that word, was sent.
 #[test]
-fn the_stored_408_says_that_nothing_was_executed() {
-    let Answer::Kept(response) = not_started() else { unreachable!("it is kept") };
-    assert_eq!(response.status, 408);
-    let document: Value = serde_json::from_slice(&response.body).unwrap();
-    assert!(document["detail"].as_str().unwrap().contains("Nothing was executed"));
+fn what_was_tried_is_not_said_to_have_done_nothing() {
+    type Of = fn(Tried) -> Answer;
+    let both: [(Of, u16); 2] = [(not_started, 408), (cancelled, 410)];
+    for (of, status) in both {
+        for tried in [Tried::Never, Tried::Released] {
+            let Answer::Kept(response) = of(tried) else { unreachable!("it is kept") };
+            assert_eq!(response.status, status);
+            let document: Value = serde_json::from_slice(&response.body).unwrap();
+            let detail = document["detail"].as_str().unwrap();
+            let is_released = tried == Tried::Released;
+            assert_eq!(detail.contains("Nothing was executed"), !is_released, "{detail}");
+            assert_eq!(detail.contains("No attempt is known to have had an effect"), is_released, "{detail}");
+            assert_eq!(document["attempted"] == true, is_released, "{document}");
+            assert!(!document["title"].as_str().unwrap().contains("began"), "{document}");
+            assert_eq!(is_cancelled(&of(tried)), status == 410);
+        }
+    }
 }

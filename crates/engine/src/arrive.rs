@@ -94,7 +94,8 @@ impl<S: Store> fmt::Debug for Arrived<S> {
     }
 }
 
-/// Nothing was executed, and nothing will be: ask again later.
+/// There is no answer yet: ask again later, with the same key. Nothing was executed, and nothing will be; but for
+/// [`PerhapsAccepted`](Self::PerhapsAccepted).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unavailable {
     /// Too much waits to be written.
@@ -106,6 +107,12 @@ pub enum Unavailable {
     },
     /// The system has no randomness to give, and a guessable token protects nothing.
     NoRandomness,
+    /// It was to be run later, and the store did not say whether that was written. If it was, somebody runs it: a row that waits may have
+    /// been shown to another client as accepted, so that nobody takes it back.
+    PerhapsAccepted {
+        /// What the store said.
+        words: Box<str>,
+    },
 }
 
 impl fmt::Display for Unavailable {
@@ -114,6 +121,9 @@ impl fmt::Display for Unavailable {
             Self::Overloaded => f.write_str("too much waits to be written; nothing was executed"),
             Self::Store { words } => write!(f, "the store could not say yes; nothing was executed ({words})"),
             Self::NoRandomness => f.write_str("the system has no randomness to give; nothing was executed"),
+            Self::PerhapsAccepted { words } => {
+                write!(f, "the store did not say whether it was accepted; it may be executed ({words})")
+            }
         }
     }
 }
@@ -123,6 +133,14 @@ impl Error for Unavailable {}
 impl Unavailable {
     pub(crate) fn store(words: impl fmt::Display) -> Self {
         Self::Store { words: words.to_string().into() }
+    }
+
+    fn perhaps_accepted(self) -> Self {
+        match self {
+            Self::Store { words } | Self::PerhapsAccepted { words } => Self::PerhapsAccepted { words },
+            Self::Overloaded => Self::PerhapsAccepted { words: "too much waits to be written".into() },
+            Self::NoRandomness => Self::PerhapsAccepted { words: "no randomness".into() },
+        }
     }
 }
 
@@ -150,7 +168,8 @@ impl<S: Store> Engine<S> {
         }
         let started = Instant::now();
         let event = asked.under_a_new_token()?;
-        let arrived = Reserve::new(self, route, &event, asked.id, look).by_store().await?;
+        let mut reserve = Reserve::new(self, route, &event, asked.id, look);
+        let arrived = reserve.by_store().await.map_err(|unavailable| reserve.refused(unavailable))?;
         route.meters().arrive_s.record(started.elapsed());
         Ok(arrived)
     }
@@ -321,7 +340,7 @@ impl<'a, S: Store> Reserve<'a, S> {
                     return Err(Unavailable::store(error));
                 }
                 // In doubt. The same write again, with the same token, conflicts with itself: it finds its own row, or takes
-                // the place. But only until the client is told; then nothing may run any more, and dropping this cleans up.
+                // the place. But only until the client is told; then nothing may be granted any more, and dropping this cleans up.
                 Err(error) => {
                     let since = *doubted_since.get_or_insert(submitted);
                     if since.elapsed() >= self.engine.0.options.doubt_patience {
@@ -332,6 +351,15 @@ impl<'a, S: Store> Reserve<'a, S> {
             }
         }
         Err(Unavailable::store("others were in the way for too long"))
+    }
+
+    /// What is told with a write in doubt. One that would have run it is cleaned up; one that would have accepted it is not, so nobody may
+    /// be told that nothing will be executed. Whoever has waited, and looks again, may have been accepted by the first look.
+    fn refused(&self, unavailable: Unavailable) -> Unavailable {
+        let is_deferred =
+            matches!(self.event, Event::Arrive(arrival) if arrival.execution == Execution::Deferred);
+        let may_be_written = self.may_land.is_some() || self.look == Look::Again;
+        if is_deferred && may_be_written { unavailable.perhaps_accepted() } else { unavailable }
     }
 
     /// An acknowledgement that comes after the lease's end grants nothing.

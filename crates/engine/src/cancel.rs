@@ -14,7 +14,7 @@ use crate::engine::Engine;
 /// What became of a wish to cancel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cancelled {
-    /// It is over, and nothing was executed; or it was so already.
+    /// It is over, and no attempt is known to have had an effect; or it was so already.
     Done,
     /// It had begun; this is the row.
     TooLate(Arc<Record>),

@@ -192,7 +192,7 @@ fn deferred(page: &mut String, policy: &Policy) {
         "\n**Answered later**: {when}, with 202, and run by itself. `Location` is where its answer will be: `GET` gives 202 and the state \
          until it is over, and then the answer; so does the same request with the same key. `Retry-After` says when to ask. \
          `Prefer: wait=10` holds either of them for up to so many seconds, here at most {wait}, and gives the answer if it is there by then. \
-         `DELETE` of that location takes a request back that has not begun (204, else 409 `not_cancellable`). What does not succeed and had no \
+         `DELETE` of that location takes a request back that waits (204, else 409 `not_cancellable`). What does not succeed and had no \
          effect is tried again by itself, for up to {}; then its answer is 408 `not_started`.\n",
         span(policy.retention)
     );

@@ -55,6 +55,11 @@ pub struct Doubts {
 /// So many rows are counted; past that the number says "at least".
 pub const BACKLOG_MAX: u64 = 100_000;
 
+/// So many heads of lines are read at once by whoever looks for the oldest of them.
+pub const HEADS_AT_ONCE: usize = 1_000;
+/// And so often: one of as many lines as rows are counted.
+pub const HEADS_TIMES: usize = 100;
+
 /// So many lines are looked at in one turn, whatever there is.
 pub const LINES_MAX: usize = 256;
 /// So many at once, at least.
@@ -69,6 +74,12 @@ pub struct Line<L> {
     pub operation: String,
     /// When its head is due.
     pub first: Timestamp,
+}
+
+/// The head that has been due longest, of these and of those before.
+#[must_use]
+pub fn oldest_head<L>(lines: &[Line<L>], before: Option<Timestamp>) -> Option<Timestamp> {
+    lines.iter().map(|line| line.first).chain(before).min()
 }
 
 /// Goes over lines, and calls some.

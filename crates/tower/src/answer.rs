@@ -51,6 +51,11 @@ impl<'a> About<'a> {
         }
     }
 
+    /// Where the operation is, if anywhere.
+    fn location(&self) -> Option<HeaderValue> {
+        HeaderValue::from_str(&format!("{}{}", self.operations?, self.id())).ok()
+    }
+
     /// A problem that a client may have to come back for says where to.
     fn refusal<B>(&self, problem: Problem) -> Response<ResponseBody<B>> {
         let Some(path) = self.operations else { return refusal(&problem) };
@@ -150,9 +155,13 @@ pub(crate) fn told<S: Store, B>(arrived: Arrived<S>, about: &About<'_>) -> Respo
     about.refusal(problem)
 }
 
-/// Fail closed.
-pub(crate) fn unavailable<B>(unavailable: &Unavailable, policy: &Policy) -> Response<ResponseBody<B>> {
+/// Fail closed. What may have been accepted may be executed, and is not told otherwise.
+pub(crate) fn unavailable<B>(unavailable: &Unavailable, about: &About<'_>) -> Response<ResponseBody<B>> {
+    let retry_after = about.policy.retry_unknown;
     let (code, words) = match unavailable {
+        Unavailable::PerhapsAccepted { .. } => {
+            return about.refusal(Problem::acceptance_unknown(retry_after));
+        }
         Unavailable::Overloaded => {
             (Code::Overloaded, "More requests are waiting than can be recorded in time.")
         }
@@ -161,11 +170,18 @@ pub(crate) fn unavailable<B>(unavailable: &Unavailable, policy: &Policy) -> Resp
         }
     };
     let words = format!("{words} Nothing was executed. Send the same request with the same key again later.");
-    refusal(&Problem::new(code, words).retry_after(policy.retry_unknown))
+    refusal(&Problem::new(code, words).retry_after(retry_after))
 }
 
-/// 202: not over yet, and here is where to ask. Nothing of it is kept, so nothing says until when.
+/// 202: not over yet, and here is where to ask. Nothing of it is kept, so nothing says until when. The place is what tells it from a 202 of
+/// the API's own, which is a success: where there is none, it is a problem instead.
 pub(crate) fn accepted<B>(state: StateKind, about: &About<'_>) -> Response<ResponseBody<B>> {
+    let Some(location) = about.location() else {
+        return about.refusal(match state {
+            StateKind::Unknown => Problem::outcome_unknown(about.policy.retry_unknown),
+            _ => Problem::in_progress(about.policy.retry_in_progress),
+        });
+    };
     let retry_after = match state {
         StateKind::Unknown => about.policy.retry_unknown,
         _ => about.policy.retry_in_progress,
@@ -179,10 +195,7 @@ pub(crate) fn accepted<B>(state: StateKind, about: &About<'_>) -> Response<Respo
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    let location = about.operations.and_then(|path| HeaderValue::from_str(&format!("{path}{id}")).ok());
-    if let Some(location) = location {
-        headers.insert(header::LOCATION, location);
-    }
+    headers.insert(header::LOCATION, location);
     if about.respond_async {
         headers.insert(headers::PREFERENCE_APPLIED, HeaderValue::from_static("respond-async"));
     }

@@ -184,7 +184,7 @@ where
             attempt.await.unwrap_or_else(|_| answer::unknown_first(&About::alone(policy, Which::Id(id))))
         }
         Ok(ArrivedIn::Told(arrived)) => answer::told(arrived, &about),
-        Err(unavailable) => answer::unavailable(&unavailable, policy),
+        Err(unavailable) => answer::unavailable(&unavailable, &about),
     })
 }
 
@@ -320,7 +320,7 @@ fn not_as_said<S: Enqueue, A>(ended: EndedIn<S>, about: &About<'_>) -> Response<
         EndedIn::RolledBack(error) => {
             tracing::warn!(%error, "a transaction could not be committed");
             let unavailable = Unavailable::Store { words: error.to_string().into() };
-            answer::unavailable(&unavailable, about.policy)
+            answer::unavailable(&unavailable, about)
         }
         EndedIn::InDoubt => answer::unknown_first(about),
     }

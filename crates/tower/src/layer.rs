@@ -18,18 +18,26 @@ use crate::route::Routes;
 use crate::scope::Tenant;
 use crate::service::{Idempotent, Shared};
 
+/// Where the layer shows operations, if some may be run later and nothing else is said.
+const OPERATIONS: &str = "/.oncegate/operations/";
+
 /// Makes protected requests take effect once.
 pub struct Idempotency<S: Store>(pub(crate) Arc<Shared<S>>);
 
 impl<S: Store> Idempotency<S> {
     /// Protects what `routes` say. `tenant` says whose request it is; see [`crate::scope`] for ready ones.
+    ///
+    /// Where a route may defer, the layer answers at `/.oncegate/operations/`, as if [`serve_operations_at`](Self::serve_operations_at) had said so:
+    /// what is accepted must have a place where it is asked for. If this layer is not around all of the service, that path may not reach it; then
+    /// choose one that does.
     pub fn new(engine: Engine<S>, tenant: impl Tenant, routes: Routes) -> Self {
+        let may_defer = routes.may_defer();
         Self(Arc::new(Shared {
             engine,
             routes,
             tenant: Box::new(tenant),
-            operations: None,
-            serves_operations: false,
+            operations: may_defer.then(|| OPERATIONS.into()),
+            serves_operations: may_defer,
             phases: None,
         }))
     }
@@ -41,6 +49,7 @@ impl<S: Store> Idempotency<S> {
     pub fn operations_at(mut self, path: impl Into<Box<str>>) -> Self {
         if let Some(shared) = Arc::get_mut(&mut self.0) {
             shared.operations = Some(path.into());
+            shared.serves_operations = false;
         }
         self
     }

@@ -22,6 +22,7 @@ mod attempt;
 mod body;
 mod classify;
 mod complete;
+pub mod described;
 mod execute;
 mod fingerprint;
 pub mod headers;

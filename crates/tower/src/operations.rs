@@ -1,6 +1,7 @@
 //! A caller's own operations, by their id: how far one is, then its answer; and taking back what nobody has begun.
 //!
-//! **Invariants:** another tenant's operation is as absent as one that never was. What is shown here is what a retry of the same key gets.
+//! **Invariants:** another tenant's operation is as absent as one that never was. What is shown here of accepted work is what a retry of the
+//! same key gets; of what ran while its client waited, a description: nobody runs that again but its client, so it is never 202.
 
 use std::time::Duration;
 
@@ -11,12 +12,13 @@ use http::{Method, Response, StatusCode};
 use oncegate_core::identity::RecordId;
 use oncegate_core::policy::{AfterDoubt, Policy, Profile};
 use oncegate_core::problem::{Code, Problem};
-use oncegate_core::record::{AfterRetention, GoneStatus, Record, State};
+use oncegate_core::record::{AfterRetention, Execution, GoneStatus, Record, State};
 use oncegate_engine::Cancelled;
 use oncegate_store::Store;
 
 use crate::answer::{self, About, Which};
 use crate::body::ResponseBody;
+use crate::described;
 use crate::layer::Idempotency;
 use crate::prefer::Prefer;
 use crate::service::Shared;
@@ -30,7 +32,8 @@ impl<S: Store> Idempotency<S> {
         self.0.find(head, id).await
     }
 
-    /// How far an operation is, or its answer. Waits for the answer as long as the caller prefers, up to the route's limit.
+    /// How far an accepted operation is, or its answer. Waits for the answer as long as the caller prefers, up to the route's limit. Of one
+    /// that ran while its client waited: a description, at once.
     pub async fn show_operation<B>(&self, head: &Parts, row: Record) -> Response<ResponseBody<B>> {
         self.0.show(head, row).await
     }
@@ -82,17 +85,27 @@ impl<S: Store> Shared<S> {
     }
 
     async fn show<B>(&self, head: &Parts, row: Record) -> Response<ResponseBody<B>> {
-        let policy = self.policy_of(&row);
-        let hold = Prefer::of(&head.headers).hold(policy.wait_limit);
-        let id = row.id;
-        let row = self.held(row, hold).await;
-        let about = self.about(&policy, Which::Id(id));
-        let mut response = self.of_row(&row, &about);
+        let mut response = match row.execution {
+            Execution::Inline => self.described(&row),
+            Execution::Deferred => {
+                let policy = self.policy_of(&row);
+                let hold = Prefer::of(&head.headers).hold(policy.wait_limit);
+                let about = self.about(&policy, Which::Id(row.id));
+                self.of_row(&self.held(row, hold).await, &about)
+            }
+        };
         // A caller's own, also where nothing in the request tells a cache so.
         let headers = response.headers_mut();
         if !headers.contains_key(header::CACHE_CONTROL) {
             headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         }
+        response
+    }
+
+    fn described<B>(&self, row: &Record) -> Response<ResponseBody<B>> {
+        let shown = described::for_owner(row, self.engine.now()).to_string();
+        let mut response = Response::new(ResponseBody::whole(Bytes::from(shown)));
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         response
     }
 
@@ -106,7 +119,7 @@ impl<S: Store> Shared<S> {
         seen.filter(|seen| seen.life == row.life).unwrap_or(row)
     }
 
-    /// What is shown of a row: the same as a retry gets.
+    /// What is shown of accepted work: the same as a retry gets.
     pub(crate) fn of_row<B>(&self, row: &Record, about: &About<'_>) -> Response<ResponseBody<B>> {
         let is_over = row.is_past_retention(self.engine.now());
         match (&row.state, row.terms.after_retention) {

@@ -13,7 +13,7 @@ use oncegate_core::fingerprint::Fingerprint;
 use oncegate_core::key::Key;
 use oncegate_core::policy::{AfterDoubt, Policy, WhileInProgress};
 use oncegate_core::problem::Problem;
-use oncegate_core::record::{CrashPolicy, Execution};
+use oncegate_core::record::{CrashPolicy, Execution, State};
 use oncegate_core::scope::Scope;
 use oncegate_engine::{Arrived, Engine, Held, Route};
 use oncegate_store::Store;
@@ -179,7 +179,10 @@ where
             let about = About { respond_async: policy.may_defer() && prefer.respond_async, ..about };
             Ok(later(&shared, arrived, prefer, &about).instrument(span).await)
         }
-        Err(unavailable) => Ok(answer::unavailable(&unavailable, policy)),
+        Err(unavailable) => {
+            let about = shared.about(policy, Which::Of { scope: &scope, key: &key });
+            Ok(answer::unavailable(&unavailable, &about))
+        }
     }
 }
 
@@ -206,8 +209,11 @@ async fn later<S: Store, B>(
     if !is_awaited || hold.is_zero() {
         return answer::told(arrived, about);
     }
-    let Some(row) = shared.engine.until_over(about.id(), hold).await else {
-        return answer::told(arrived, about);
+    let row = match shared.engine.until_over(about.id(), hold).await {
+        None => return answer::told(arrived, about),
+        // It had no effect, and only a client runs it again: this one, if it asks again.
+        Some(row) if row.state == State::FailedRetryable => return answer::told(arrived, about),
+        Some(row) => row,
     };
     let mut response = shared.of_row(&row, about);
     if matches!(arrived, Arrived::Accepted { is_new: true, .. }) {

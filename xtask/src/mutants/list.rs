@@ -338,6 +338,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "State::Pending { .. } if !rows::may_have_acted(record) => {",
         "State::Pending { .. } => {",
     ),
+    rows(
+        "what was sent is said not to have been executed",
+        "if record.attempts == 0 { Tried::Never }",
+        "if record.attempts < 99 { Tried::Never }",
+    ),
     decide(
         "a resume that only its client can go on with stays for ever",
         "CrashPolicy::Resume if record.request.is_some() || !nobody_came_back => Step::keep(Decision::Nothing),",

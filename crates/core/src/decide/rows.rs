@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::event::Arrival;
 use super::step::{Decision, Notice, Step};
 use crate::identity::{Fence, RecordId, Token, Version};
-use crate::problem;
+use crate::problem::{self, Tried};
 use crate::record::{
     AfterRetention, Doubt, Evidence, Execution, GoneStatus, Grant, Reason, Record, RetentionFrom, State,
 };
@@ -127,8 +127,8 @@ fn unsettled_end(record: &Record) -> Option<Timestamp> {
     }
 }
 
-/// Deferred work whose time ran out before anybody could run it. Its stored 408 says that nothing was executed, so it is
-/// only given where that is established; what may have acted is in doubt instead.
+/// Deferred work whose time ran out before anybody could run it to its end. Its stored 408 says that no attempt is known to have had an
+/// effect, so it is only given where each is accounted for; what may have acted is in doubt instead.
 pub(super) fn give_up_waiting(record: &Record, now: Now) -> Record {
     if may_have_acted(record) {
         return enter_unknown(
@@ -137,7 +137,12 @@ pub(super) fn give_up_waiting(record: &Record, now: Now) -> Record {
             now,
         );
     }
-    completed(record, Arc::new(problem::not_started()), now)
+    completed(record, Arc::new(problem::not_started(tried(record))), now)
+}
+
+/// Whether anybody has begun it. Those that are neither in doubt nor over were released.
+pub(super) const fn tried(record: &Record) -> Tried {
+    if record.attempts == 0 { Tried::Never } else { Tried::Released }
 }
 
 /// Some attempt of this life may have acted, or has: one that lapsed unaccounted for, or the phases up to a recovery point.

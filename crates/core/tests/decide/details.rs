@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use oncegate_core::decide::{Arrival, Decision, Event, Misuse, Next, Notice};
 use oncegate_core::fingerprint::Fingerprint;
+use oncegate_core::problem::{self, Tried};
 use oncegate_core::record::{CrashPolicy, Record, RetentionFrom, State, StateKind, Terms};
 use oncegate_core::response::Answer;
 use oncegate_core::time::{Now, Timestamp};
@@ -256,6 +257,18 @@ fn only_what_surely_did_nothing_is_cancelled() {
     };
     let released = row_after(Some(&taken), &release(lease.holder), at(2));
     assert_eq!(words(&apply(Some(&released), &Event::Cancel, at(3)).1), "Done → completed");
+    // But it was sent, and its answer does not say otherwise.
+    let answered = |row: &Record, event: &Event, now| match row_after(Some(row), event, now).state {
+        State::Completed(answer) => (*answer).clone(),
+        other => panic!("{other:?}"),
+    };
+    let late = at(400 * 86_400);
+    for (row, tried) in [(&waiting, Tried::Never), (&released, Tried::Released)] {
+        assert_eq!(answered(row, &Event::Cancel, at(3)), problem::cancelled(tried));
+        assert_eq!(answered(row, &reap(), late), problem::not_started(tried));
+        let over = row_after(Some(row), &Event::Cancel, at(3));
+        assert_eq!(words(&apply(Some(&over), &Event::Cancel, at(4)).1), "Done", "twice is once");
+    }
     // Queued again after a lapsed lease: nobody knows.
     let restart = Arrival { terms: terms(CrashPolicy::Restart), request: deferred(1).request, ..deferred(1) };
     let waiting = row_after(None, &Event::Arrive(restart), at(0));

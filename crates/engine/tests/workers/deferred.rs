@@ -8,17 +8,18 @@ use oncegate_core::audit::Act;
 use oncegate_core::decide::Arrival;
 use oncegate_core::identity::RecordId;
 use oncegate_core::key::Key;
+use oncegate_core::policy::AfterDoubt;
 use oncegate_core::record::{Execution, Record, State, StateKind, StoredRequest};
 use oncegate_core::scope::Address;
 use oncegate_engine::{
-    Arrived, Cancelled, Engine, Finisher, Finishing, Held, Left, Options, Route, Runs, Settlement, Worker,
-    WorkerOptions,
+    Arrived, Cancelled, Engine, Finisher, Finishing, Held, Left, Options, Route, Runs, Settlement,
+    Unavailable, Worker, WorkerOptions,
 };
 use oncegate_store::faulty::Fault;
 use tokio::sync::{Semaphore, watch};
 
 use crate::crew::{acts, named, node, nodes};
-use crate::world::{HOUR, Shaky, complete, release, route, row, shaky, soon, start, state};
+use crate::world::{HOUR, Shaky, complete, doubt, granted, release, route, row, shaky, soon, start, state};
 
 fn deferred() -> Route {
     route(|policy| {
@@ -234,6 +235,76 @@ async fn what_is_released_waits_longer_each_time_and_is_given_up_at_its_end() {
     let row = row(&engine, id).await;
     let State::Completed(answer) = &row.state else { panic!("{row:?}") };
     assert_eq!((answer.status(), row.attempts), (408, 5));
+}
+
+/// A client was told 503, "nothing was executed", while its request had landed and waited to be run; it made a new key, and paid twice. Whatever
+/// became of the write, it is told that it may be executed; and with the same key it is executed once.
+#[tokio::test]
+async fn what_may_have_been_accepted_is_never_said_to_be_nothing() {
+    let faults = [
+        (vec![Fault::AcknowledgementLost], Duration::ZERO, StateKind::Pending),
+        (vec![Fault::ConnectionLost], Duration::ZERO, StateKind::FailedRetryable),
+        (vec![Fault::LandsLate], Duration::ZERO, StateKind::FailedRetryable),
+        // The second try says that it wrote nothing. It does not say so of the first.
+        (vec![Fault::AcknowledgementLost, Fault::BeforeWrite], HOUR, StateKind::Pending),
+    ];
+    for (faults, doubt_patience, left) in faults {
+        let store = shaky();
+        let engine = start(store.clone(), Options { doubt_patience, ..named("a") }).await;
+        let route = deferred();
+        let runner = Runner::new(&route);
+        for fault in &faults {
+            store.queue(*fault);
+        }
+        let refused = soon(engine.arrive(&route, accepted_by(&route, "acme", "k"))).await.unwrap_err();
+        assert!(matches!(refused, Unavailable::PerhapsAccepted { .. }), "{faults:?}: {refused:?}");
+        assert!(refused.to_string().contains("may be executed"), "{refused}");
+        soon(engine.quiet()).await;
+        store.land().await.unwrap();
+        let id = crate::world::id(&route, "k");
+        assert_eq!(state(&engine, id).await, left, "{faults:?}");
+        let again = engine.arrive(&route, accepted_by(&route, "acme", "k")).await.unwrap();
+        assert!(matches!(again, Arrived::Accepted { .. }), "{faults:?}: {again:?}");
+        runner.let_go(2);
+        assert_eq!(pass(&engine, &runner, 2).await, 1, "{faults:?}");
+        assert!(engine.drain(HOUR).await);
+        assert_eq!(runner.begun(), ["acme k"], "{faults:?}");
+    }
+}
+
+/// The first look has accepted it, and waits for a verdict. What the store fails to say after that does not take it back.
+#[tokio::test]
+async fn what_was_accepted_before_it_waited_is_never_said_to_be_nothing() {
+    let store = shaky();
+    let engine = start(store.clone(), Options { wait_poll: Duration::from_millis(1), ..named("a") }).await;
+    let route = route(|policy| {
+        policy.execution = Execution::Deferred;
+        policy.after_doubt = AfterDoubt::WaitThenReject;
+        policy.wait_limit = HOUR;
+    });
+    let inline = Arrival { execution: Execution::Inline, ..accepted_by(&route, "acme", "k") };
+    let held = granted(engine.arrive(&route, inline).await.unwrap());
+    drop(held.settle(doubt()).await);
+    // It is shown the row, and makes it deferred; then it looks again.
+    for fault in [Fault::None, Fault::None, Fault::BeforeWrite] {
+        store.queue(fault);
+    }
+    let refused = soon(engine.arrive_or_wait(&route, accepted_by(&route, "acme", "k"))).await.unwrap_err();
+    assert!(matches!(refused, Unavailable::PerhapsAccepted { .. }), "{refused:?}");
+    let row = row(&engine, crate::world::id(&route, "k")).await;
+    assert_eq!((row.state.kind(), row.execution), (StateKind::Unknown, Execution::Deferred));
+}
+
+/// Nothing of it can be there: that is said, and a client may rely on it.
+#[tokio::test]
+async fn what_was_surely_not_accepted_is_said_to_be_nothing() {
+    let (engine, store, _) = node().await;
+    let route = deferred();
+    store.queue(Fault::BeforeWrite);
+    let refused = soon(engine.arrive(&route, accepted_by(&route, "acme", "k"))).await.unwrap_err();
+    assert!(matches!(refused, Unavailable::Store { .. }), "{refused:?}");
+    soon(engine.quiet()).await;
+    assert!(engine.read(crate::world::id(&route, "k")).await.unwrap().is_none());
 }
 
 /// A completer that is stopped in the middle of a claim: the claim lands all the same, and nobody would run it. It is taken back, or a

@@ -116,11 +116,11 @@ fn of_code(code: Code, policy: &Policy, scope: &ScopeRule) -> Vec<Refusal> {
             "Wait for `Retry-After`. Send the same request with the same key again.",
         ),
         Code::NotStarted if policy.may_defer() => one(
-            "It was accepted, and not started in time. Nothing was executed.",
+            "It was accepted, and could not be done in time. No attempt is known to have had an effect; where `attempted` is not there, there was none.",
             "Send it again with a new key if it is still wanted.",
         ),
         Code::Cancelled if policy.may_defer() => one(
-            "It was accepted, and you cancelled it before it began. Nothing was executed.",
+            "It was accepted, and you cancelled it while it waited. No attempt is known to have had an effect; where `attempted` is not there, there was none.",
             "Send it again with a new key if it is wanted after all.",
         ),
         Code::RequestMalformed => one(
@@ -186,16 +186,19 @@ fn outcome_unknown(policy: &Policy) -> Vec<Refusal> {
             "An earlier try may have taken effect, and this is being found out.".to_owned()
         }
     };
-    let first = Refusal::of(
-        &Problem::outcome_unknown_first(policy.retry_unknown),
-        "This try may have taken effect: the API did not answer, or its answer could not be recorded in time.",
-        then,
-    );
+    let first = match (policy.execution, policy.respond_async) {
+        (Execution::Inline, false) => {
+            "This try may have taken effect: the API did not answer, or its answer could not be recorded in time."
+        }
+        (Execution::Inline, true) => {
+            "This try may have taken effect: the API did not answer, or its answer could not be recorded in time; or it is not known \
+             whether it was accepted, and it may be executed."
+        }
+        (Execution::Deferred, _) => "It is not known whether the request was accepted. It may be executed.",
+    };
+    let first = Refusal::of(&Problem::outcome_unknown_first(policy.retry_unknown), first, then);
     let later = Refusal::of(&Problem::outcome_unknown(policy.retry_unknown), later, then);
-    let mut all = Vec::new();
-    if policy.execution == Execution::Inline {
-        all.push(first);
-    }
+    let mut all = vec![first];
     if policy.after_doubt != AfterDoubt::Accept {
         all.push(later);
     }

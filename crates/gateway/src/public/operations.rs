@@ -1,14 +1,13 @@
 //! `/.oncegate/operations/{id}`: a caller's own operation. `GET` of an accepted one gives its state and then its answer, of any other a
 //! description; `DELETE` takes back what nobody has begun. Another tenant's is as absent as one that never was.
 
-use http::{Method, Request, StatusCode};
+use http::{Method, Request};
 use http_body_util::Either;
 use oncegate_core::identity::RecordId;
 use oncegate_core::problem::{Code, Problem};
 use oncegate_core::record::Execution;
 
-use super::{Answer, ClientBody, Current, OPERATIONS, Public, own, refusal, shed};
-use crate::record;
+use super::{Answer, ClientBody, Current, OPERATIONS, Public, refusal, shed};
 
 pub(super) async fn answer(public: &Public, current: &Current, request: Request<ClientBody>) -> Answer {
     let (head, body) = request.into_parts();
@@ -25,17 +24,15 @@ pub(super) async fn answer(public: &Public, current: &Current, request: Request<
     if head.method == Method::DELETE {
         return current.layer.cancel_operation(&row).await.map(Either::Left);
     }
-    match row.execution {
-        Execution::Inline => {
-            let shown = record::for_owner(&row, public.engine.now());
-            own(StatusCode::OK, "application/json", shown.to_string().into_bytes())
-        }
-        Execution::Deferred => {
-            // Whoever waits takes a place, as every other request does.
-            let Some(_place) = public.limiter.admit() else { return refusal(&shed()) };
-            current.layer.show_operation(&head, row).await.map(Either::Left)
-        }
-    }
+    // Whoever waits takes a place, as every other request does; what ran inline is not waited for.
+    let _place = match row.execution {
+        Execution::Inline => None,
+        Execution::Deferred => match public.limiter.admit() {
+            None => return refusal(&shed()),
+            place => place,
+        },
+    };
+    current.layer.show_operation(&head, row).await.map(Either::Left)
 }
 
 fn not_found() -> Problem {

@@ -57,6 +57,7 @@ fn statuses_by_policy() {
         (413, "too_large"),
         (503, "store_unavailable"),
         (503, "overloaded"),
+        (504, "outcome_unknown"),
     ];
     let table: [(&str, &[(u16, &str)]); 9] = [
         ("profile = \"ietf\"", &[(400, "key_missing"), (422, "key_reused")]),

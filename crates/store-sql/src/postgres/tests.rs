@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use oncegate_core::time::Timestamp;
+use oncegate_store::turns::{BACKLOG_MAX, Backlog};
 use oncegate_test_servers::shared;
 use tokio_postgres::types::Type;
 
@@ -275,6 +277,26 @@ async fn what_waits_is_in_nobodys_way() {
         let plan = explain(&session, "ANALYZE, BUFFERS", what, bound).await;
         assert!(blocks(&plan) < 150, "{what} looks at {} blocks:\n{plan}", blocks(&plan));
     }
+    place.gone().await;
+}
+
+/// More waits than is counted, all of it of one tenant, and it comes first in the index. The oldest is another's, behind it.
+#[tokio::test]
+async fn the_oldest_of_a_backlog_is_found_behind_more_than_is_counted() {
+    let place = Place::start().await;
+    let waiting = "INSERT INTO {}.record SELECT n, int8send(n), 1, 0";
+    place
+        .run(&format!(
+            "{waiting}, 1000 + n, 4000000000000000, 4000000000000000, 1, false, 'busy', n::text, 'POST /jobs', '' \
+             FROM generate_series(1, {BACKLOG_MAX} + 1) n; \
+             {waiting}, 7, 4000000000000000, 4000000000000000, 1, false, (SELECT m::text FROM generate_series(1, 1000) m \
+             WHERE hashtextextended('POST /jobs ' || m::text COLLATE \"C\", 0) > hashtextextended('POST /jobs busy' COLLATE \"C\", 0) \
+             LIMIT 1), 'k', 'POST /jobs', '' FROM generate_series(1000000, 1000000) n"
+        ))
+        .await;
+    let session = place.session(SETUP_READ).await;
+    let backlog = super::waiting::backlog(&session, &place.statements).await.unwrap();
+    assert_eq!(backlog, Backlog { rows: BACKLOG_MAX, oldest: Some(Timestamp::from_micros(7)) });
     place.gone().await;
 }
 

@@ -5,7 +5,10 @@ use std::collections::HashMap;
 
 use oncegate_core::record::Record;
 use oncegate_core::time::Timestamp;
-use oncegate_store::turns::{BACKLOG_MAX, Backlog, Calling, Doubts, Line, Turn, Waiting, in_turns};
+use oncegate_store::turns::{
+    BACKLOG_MAX, Backlog, Calling, Doubts, HEADS_AT_ONCE, HEADS_TIMES, Line, Turn, Waiting, in_turns,
+    oldest_head,
+};
 use oncegate_store::{Cursor, Due, Scan};
 
 use super::error::Failure;
@@ -32,10 +35,29 @@ pub(super) async fn waiting(
 }
 
 pub(super) async fn backlog(session: &Session, statements: &Statements) -> Result<Backlog, Failure> {
-    let rows = session.query(&statements.backlog, &[&i64::try_from(BACKLOG_MAX).unwrap_or(i64::MAX)]).await?;
+    let most = i64::try_from(BACKLOG_MAX).unwrap_or(i64::MAX);
+    let rows = session.query(&statements.backlog, &[&most]).await?;
     let Some(row) = rows.first() else { return Ok(Backlog::default()) };
     let (count, oldest): (i64, Option<i64>) = (row.try_get(0)?, row.try_get(1)?);
-    Ok(Backlog { rows: u64::try_from(count).unwrap_or(0), oldest: oldest.map(Timestamp::from_micros) })
+    // Rows come line by line, so the oldest is among those that were counted only if they are all.
+    let oldest = if count < most {
+        oldest.map(Timestamp::from_micros)
+    } else {
+        oldest_of_heads(session, statements).await?
+    };
+    Ok(Backlog { rows: u64::try_from(count).unwrap_or(0), oldest })
+}
+
+/// What has waited longest is at the head of its line, however long that is.
+async fn oldest_of_heads(session: &Session, statements: &Statements) -> Result<Option<Timestamp>, Failure> {
+    let (mut oldest, mut after) = (None, None);
+    for _ in 0..HEADS_TIMES {
+        let heads = lines(session, statements, after, HEADS_AT_ONCE).await?;
+        let Some(last) = heads.last() else { break };
+        after = Some(last.place);
+        oldest = oldest_head(&heads, oldest);
+    }
+    Ok(oldest)
 }
 
 pub(super) async fn doubts(session: &Session, statements: &Statements) -> Result<Doubts, Failure> {

@@ -4,7 +4,10 @@ use std::sync::LazyLock;
 
 use oncegate_core::record::Record;
 use oncegate_core::time::Timestamp;
-use oncegate_store::turns::{BACKLOG_MAX, Backlog, Calling, Doubts, Line, Turn, Waiting, in_turns};
+use oncegate_store::turns::{
+    BACKLOG_MAX, Backlog, Calling, Doubts, HEADS_AT_ONCE, HEADS_TIMES, Line, Turn, Waiting, in_turns,
+    oldest_head,
+};
 use oncegate_store::{Cursor, Scan};
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -30,7 +33,7 @@ pub(super) const OF_LINE: &str = "SELECT seq FROM record INDEXED BY record_waiti
 
 pub(super) static AT: LazyLock<String> = LazyLock::new(|| format!("{} WHERE record.seq = ?1", *SELECT));
 
-/// Of all lines, but no more rows than are counted.
+/// Of all lines, but no more rows than are counted. They come line by line, so the oldest is among them only if they are all.
 pub(super) const BACKLOG: &str = "SELECT count(*), min(due_at) FROM \
      (SELECT due_at FROM record INDEXED BY record_waiting WHERE state = 0 LIMIT ?1)";
 
@@ -75,7 +78,20 @@ pub(super) fn backlog(connection: &Connection) -> Result<Backlog, Failure> {
     let most = i64::try_from(BACKLOG_MAX).unwrap_or(i64::MAX);
     let counted = statement.query_row([most], |row| Ok((row.get::<_, i64>(0)?, row.get(1)?)))?;
     let (rows, oldest): (i64, Option<i64>) = counted;
-    Ok(Backlog { rows: u64::try_from(rows).unwrap_or(0), oldest: oldest.map(Timestamp::from_micros) })
+    let oldest = if rows < most { oldest.map(Timestamp::from_micros) } else { oldest_of_heads(connection)? };
+    Ok(Backlog { rows: u64::try_from(rows).unwrap_or(0), oldest })
+}
+
+/// What has waited longest is at the head of its line, however long that is.
+fn oldest_of_heads(connection: &Connection) -> Result<Option<Timestamp>, Failure> {
+    let (mut oldest, mut after) = (None, Place::default());
+    for _ in 0..HEADS_TIMES {
+        let heads = lines(connection, after, HEADS_AT_ONCE)?;
+        let Some(last) = heads.last() else { break };
+        after = last.place.clone();
+        oldest = oldest_head(&heads, oldest);
+    }
+    Ok(oldest)
 }
 
 pub(super) fn doubts(connection: &Connection) -> Result<Doubts, Failure> {

@@ -1,13 +1,17 @@
 //! A handler that is run later: accepted by the layer, run by its completer, asked for where the layer serves operations.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::Request;
+use http::StatusCode;
 use http_body_util::BodyExt as _;
-use oncegate_core::policy::Profile;
+use oncegate_core::policy::{Profile, WhileInProgress};
 use oncegate_engine::{Engine, Options, WorkerOptions, Workers};
+use oncegate_store::faulty::{Fault, Faulty};
 use oncegate_store::memory::MemoryStore;
+use oncegate_test_servers::until;
 use oncegate_tower::phased::Completing;
 use oncegate_tower::{Attempt, Idempotency, Routes, scope};
 use tokio::net::TcpListener;
@@ -19,8 +23,12 @@ use crate::stage::{Gate, policy};
 /// What a run saw: its request line, its headers' names, its body, whose it is, and under which key.
 type Run = (String, Vec<String>, String, Option<String>, String);
 
+type Shaky = Faulty<MemoryStore>;
+
 struct Service {
     addr: std::net::SocketAddr,
+    store: Shaky,
+    engine: Engine<Shaky>,
     gate: Gate,
     runs: Arc<Mutex<Vec<Run>>>,
     _completer: Workers,
@@ -28,11 +36,20 @@ struct Service {
 
 impl Service {
     async fn start() -> Self {
-        let engine = Engine::start(MemoryStore::new(), Options::default()).await.unwrap();
-        let accepted = policy(Profile::Accepted, |policy| {
-            policy.wait_limit = std::time::Duration::from_secs(20);
+        Self::with(Options::default(), |layer| layer.serve_operations_at("/operations/")).await
+    }
+
+    async fn with(options: Options, placed: impl FnOnce(Idempotency<Shaky>) -> Idempotency<Shaky>) -> Self {
+        let store = Faulty::new(MemoryStore::new());
+        let engine = Engine::start(store.clone(), options).await.unwrap();
+        let accepted = policy(Profile::Accepted, |policy| policy.wait_limit = Duration::from_secs(20));
+        let inline = policy(Profile::Ietf, |policy| {
+            policy.respond_async = true;
+            policy.in_progress = WhileInProgress::Accept;
+            policy.wait_limit = Duration::from_secs(20);
         });
         let routes = Routes::none().route("POST /jobs/{id}", accepted).unwrap();
+        let routes = routes.route("POST /now", inline).unwrap();
         let (gate, runs) = (Gate::new(), Arc::<Mutex<Vec<Run>>>::default());
         let handler = {
             let (gate, runs) = (gate.clone(), Arc::clone(&runs));
@@ -55,20 +72,23 @@ impl Service {
                         key,
                     ));
                     gate.pass().await;
-                    "done"
+                    // Released: a 503 did nothing.
+                    if head.uri.path() == "/now" {
+                        return (StatusCode::SERVICE_UNAVAILABLE, "later");
+                    }
+                    (StatusCode::OK, "done")
                 }
             }
         };
         let inner = Router::new().fallback(handler);
-        let idempotency = Idempotency::new(engine, scope::header("x-tenant"), routes);
-        let idempotency = idempotency.serve_operations_at("/operations/");
+        let idempotency = placed(Idempotency::new(engine.clone(), scope::header("x-tenant"), routes));
         let options = WorkerOptions { completions_at_once: 1, ..WorkerOptions::default() };
         let completer = idempotency.start_completer(inner.clone(), &options);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let app = inner.layer(idempotency);
         tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
-        Self { addr, gate, runs, _completer: completer }
+        Self { addr, store, engine, gate, runs, _completer: completer }
     }
 
     async fn job(&self, key: &str) -> Reply {
@@ -127,4 +147,69 @@ async fn its_owner_alone_sees_it_and_takes_it_back_while_it_waits() {
     assert_eq!((reply.status, reply.is_replay()), (410, true), "{reply:?}");
     service.gate.open();
     assert_eq!(service.runs.lock().unwrap().len(), 1, "what was taken back never ran");
+}
+
+/// A 202 without a place looks like one of the API's own, which is a success: a client would stop there, and nobody would hear of the rest.
+#[tokio::test]
+async fn what_is_accepted_has_a_place_though_nobody_chose_one() {
+    let service = Service::with(Options::default(), |layer| layer).await;
+    let reply = service.job("one").await;
+    assert_eq!(reply.status, 202, "{reply:?}");
+    let location = reply.header("location").unwrap().to_owned();
+    assert!(location.starts_with("/.oncegate/operations/op_"), "{location}");
+    service.gate.entered().await;
+    service.gate.open();
+    service.ask("GET", "acme", &location).await.expect_replay(200, "done");
+}
+
+/// Nor is a place that no header can carry.
+#[tokio::test]
+async fn a_place_that_cannot_be_told_is_no_202() {
+    let service = Service::with(Options::default(), |layer| layer.operations_at("/elsewhere\n/")).await;
+    service.job("one").await.expect_problem(409, "in_progress");
+    service.gate.entered().await;
+    service.gate.open();
+}
+
+/// It was told 503, "nothing was executed", though it had landed: with a new key it would have been executed twice.
+#[tokio::test]
+async fn what_may_have_been_accepted_is_told_so() {
+    let options = Options { doubt_patience: Duration::ZERO, ..Options::default() };
+    let service = Service::with(options, |layer| layer).await;
+    service.store.queue(Fault::AcknowledgementLost);
+    let reply = service.job("one").await;
+    let problem = reply.expect_problem(504, "outcome_unknown");
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(detail.contains("it may be executed") && !detail.contains("othing was executed"), "{detail}");
+    let place = problem["instance"].as_str().unwrap().to_owned();
+    within(service.engine.quiet()).await;
+    let again = service.job("one").await;
+    assert_eq!((again.status, again.header("location")), (202, Some(&*place)), "{again:?}");
+    service.gate.entered().await;
+    service.gate.open();
+    service.ask("GET", "acme", &place).await.expect_replay(200, "done");
+    assert_eq!(service.runs.lock().unwrap().len(), 1);
+}
+
+/// What ran while its client waited, and was released, is run again by its client alone: 202 would have been a promise that nobody keeps.
+#[tokio::test]
+async fn what_ran_inline_is_described_and_not_promised() {
+    let service = Service::start().await;
+    let call = Call::post("/now").key("one").json("{}");
+    let mut first = call.open(service.addr).await;
+    service.gate.entered().await;
+    let mut held = call.clone().header("prefer", b"wait=20").open(service.addr).await;
+    until("the one that is held was told to wait", async || service.engine.stats().commits >= 2).await;
+    let busy = call.send(service.addr).await;
+    assert_eq!(busy.status, 202, "{busy:?}");
+    let place = busy.header("location").unwrap().to_owned();
+    service.gate.open();
+    assert_eq!(first.reply().await.unwrap().status, 503);
+    let told = within(held.reply()).await.unwrap();
+    assert!(!String::from_utf8_lossy(&told.body).contains("failed_retryable"), "{told:?}");
+    let shown = service.ask("GET", "acme", &place).await;
+    assert_eq!((shown.status, shown.header("content-type")), (200, Some("application/json")), "{shown:?}");
+    let shown: serde_json::Value = serde_json::from_slice(&shown.body).unwrap();
+    assert_eq!(shown["state"], "failed_retryable", "{shown}");
+    assert_eq!(shown["attempts"], 1, "{shown}");
 }

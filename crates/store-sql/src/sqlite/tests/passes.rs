@@ -5,6 +5,7 @@
 use oncegate_conformance::samples::{FAR_AHEAD, LONG_AGO, address, moved_to, reserved, reserved_at};
 use oncegate_core::record::StateKind;
 use oncegate_core::time::Timestamp;
+use oncegate_store::turns::{BACKLOG_MAX, Backlog};
 use oncegate_store::{Due, Moments, Store, Turn};
 use rusqlite::{Connection, StatementStatus};
 
@@ -139,4 +140,18 @@ fn a_scan_of_a_backlog_takes_the_same_steps_whatever_has_piled_up() {
     let few = backlog(1_000);
     assert_eq!((few.found, few.scanned_and_sorted[0]), (128, 0));
     assert_eq!(few, backlog(100_000));
+}
+
+/// More waits than is counted, all of it of one tenant, and it comes first in the index. The oldest is another's, behind it: an alarm that
+/// looked only at what was counted would never hear of it.
+#[test]
+fn the_oldest_of_a_backlog_is_found_behind_more_than_is_counted() {
+    let place = Place::new();
+    let store = place.open();
+    let busy = moved_to(&reserved_at(address("a-busy", "busy"), 1, LONG_AGO), StateKind::Pending, PRESENT);
+    let oldest = moved_to(&reserved_at(address("z-quiet", "k"), 2, LONG_AGO), StateKind::Pending, LONG_AGO);
+    block_on(store.apply(&[insert(&busy), insert(&oldest)])).unwrap();
+    place.multiply("busy", u32::try_from(BACKLOG_MAX).unwrap() + 1);
+    let backlog = waiting::backlog(&Connection::open(place.file()).unwrap()).unwrap();
+    assert_eq!(backlog, Backlog { rows: BACKLOG_MAX, oldest: Some(LONG_AGO) });
 }
