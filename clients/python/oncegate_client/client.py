@@ -134,11 +134,12 @@ class Client:
         """To be called when the caller has taken note of a result, durably: then its key is forgotten, if the result is certain. Says whether.
 
         Not done by `run`: a caller that dies between the result and its own note of it would come back with a new key.
+        Another key that this name has by now is another operation's, and stays.
         """
         if isinstance(result, MayHaveHappened) or result.name is None:
             return False
         if self._keys is not None:
-            self._keys.forget(result.name)
+            self._keys.forget(result.name, result.key)
         return True
 
     def _key(self, name: Optional[str], key: Optional[str]) -> tuple[str, bool]:

@@ -80,6 +80,7 @@ export declare class Client {
      * To be called when the caller has taken note of a result, durably: then its key is forgotten, if the result is certain. Says whether.
      *
      * Not done by `run`: a caller that dies between the result and its own note of it would come back with a new key.
+     * Another key that this name has by now is another operation's, and stays.
      */
     done(result: Result): Promise<boolean>;
 }

@@ -98,10 +98,11 @@ export class Client {
    * To be called when the caller has taken note of a result, durably: then its key is forgotten, if the result is certain. Says whether.
    *
    * Not done by `run`: a caller that dies between the result and its own note of it would come back with a new key.
+   * Another key that this name has by now is another operation's, and stays.
    */
   async done(result: Result): Promise<boolean> {
     if (result.outcome === "may_have_happened" || result.name === null) return false;
-    await this.#options.keys?.forget(result.name);
+    await this.#options.keys?.forget(result.name, result.key);
     return true;
   }
 
