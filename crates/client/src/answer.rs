@@ -54,11 +54,8 @@ impl Answer {
         Some(Problem { code, document })
     }
 
-    /// The state in a document of `GET /.oncegate/operations/{id}`.
+    /// The state in the gateway's own words about an operation: its 202, or `GET /.oncegate/operations/{id}`.
     pub(crate) fn operation_state(&self) -> Option<String> {
-        if self.status != StatusCode::OK {
-            return None;
-        }
         let document: Value = self.json().ok()?;
         let is_operation = document.get("id")?.as_str()?.starts_with("op_");
         is_operation.then_some(document.get("state")?.as_str()?.to_owned())

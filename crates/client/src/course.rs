@@ -164,6 +164,8 @@ mod tests {
     use super::*;
     use crate::send::NoAnswer;
 
+    const ACCEPTED: &str = "{\"id\":\"op_1\",\"state\":\"pending\",\"retry_after_s\":1}";
+
     /// What a try may meet.
     #[derive(Clone, Debug)]
     enum Met {
@@ -174,8 +176,12 @@ mod tests {
         /// From the record.
         Kept(u16),
         Problem(Code),
-        /// 202, and where to ask.
+        /// 202 of the gateway's, and where to ask.
         Accepted,
+        /// The same, and where to ask was lost on the way.
+        AcceptedNowhere,
+        /// 202 of an API's own, and where to ask.
+        OwnAccepted,
         /// At that place.
         State(&'static str),
     }
@@ -193,6 +199,8 @@ mod tests {
                 Just(Self::NoConnection),
                 Just(Self::Silence),
                 Just(Self::Accepted),
+                Just(Self::AcceptedNowhere),
+                Just(Self::OwnAccepted),
                 status().prop_map(Self::Status),
                 status().prop_map(Self::Kept),
                 select(Code::ALL.to_vec()).prop_map(Self::Problem),
@@ -215,7 +223,12 @@ mod tests {
                     ];
                     !doubtful.contains(&code.name())
                 }
-                Self::Silence | Self::Kept(_) | Self::Accepted | Self::State(_) => false,
+                Self::Silence
+                | Self::Kept(_)
+                | Self::Accepted
+                | Self::AcceptedNowhere
+                | Self::OwnAccepted
+                | Self::State(_) => false,
             }
         }
 
@@ -252,8 +265,15 @@ mod tests {
                     answer(code.status(), vec![line("content-type", problem::CONTENT_TYPE)], body)
                 }
                 Self::Accepted => {
-                    answer(202, vec![line("location", "/.oncegate/operations/op_1")], String::new())
+                    let place = line("location", "/.oncegate/operations/op_1");
+                    answer(202, vec![place], ACCEPTED.to_owned())
                 }
+                Self::AcceptedNowhere => answer(202, vec![], ACCEPTED.to_owned()),
+                Self::OwnAccepted => answer(
+                    202,
+                    vec![line("location", "/jobs/1")],
+                    "{\"id\":1,\"state\":\"pending\"}".to_owned(),
+                ),
                 Self::State(state) => {
                     answer(200, vec![], format!("{{\"id\":\"op_1\",\"state\":\"{state}\"}}"))
                 }
@@ -306,7 +326,8 @@ mod tests {
         fn it_happened_only_where_an_answer_says_so(all in prop::collection::vec(Met::any(), 0..8)) {
             let (heard, outcome) = run(&all, plenty(), Trace::Nothing);
             if let Outcome::Happened(happened) = outcome {
-                let is_success = matches!(all[heard - 1], Met::Kept(200..=399) | Met::Status(200..=299) | Met::State(_));
+                let said = &all[heard - 1];
+                let is_success = matches!(said, Met::Kept(200..=399) | Met::Status(200..=299) | Met::OwnAccepted | Met::State(_));
                 prop_assert!(is_success, "{all:?}: {happened:?}");
                 prop_assert_eq!(happened.asked.attempts as usize, heard);
             }
