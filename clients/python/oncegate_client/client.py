@@ -22,7 +22,7 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 from .backoff import Backoff, delay_s
 from .judge import Again, Answer, Over, Verdict, Why, is_replayed, judge, judge_poll, told
 from .keys import KeyStore, new_key
-from .send import NoAnswer, Sending, send
+from .send import AnswerTooLarge, NoAnswer, Sending, send
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,8 @@ class Limits(Backoff):
     attempts_max: int = 100
     #: For one try, from the connection to the last byte of the answer.
     try_timeout_s: float = 30.0
+    #: Of an answer that is longer nobody looks at what it says. 16 MiB.
+    answer_bytes_max: int = 16 * 1024 * 1024
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -203,7 +205,9 @@ class _Operation:
         self._attempts += 1
         timeout_s = min(self._limits.try_timeout_s, max(0.001, self._end - time.monotonic()))
         sending = self._sending if self._poll is None else _question(self._sending, self._poll)
-        self._last = send(sending, timeout_s, self._tls, self._cancel)
+        self._last = send(sending, timeout_s, self._limits.answer_bytes_max, self._tls, self._cancel)
+        if isinstance(self._last, NoAnswer) and isinstance(self._last.error, AnswerTooLarge):
+            return Over("unclear", "answer_too_large")
         if isinstance(self._last, NoAnswer):
             return Again(doubt=self._last.is_sent, poll=self._poll)
         return judge(self._last) if self._poll is None else judge_poll(self._last, self._poll)

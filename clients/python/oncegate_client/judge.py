@@ -51,6 +51,7 @@ Why = Literal[
     "redirected",  # a redirect that no record vouches for; it is not followed
     "deadline",  # no time is left
     "attempts",  # no attempt is left
+    "answer_too_large",  # the answer is longer than the client reads; what it says is not known
     "cancelled",  # the caller gave it up, or took it back before it began
     "key_reused",
     "key_expired",

@@ -15,6 +15,8 @@ export interface Limits extends Backoff {
     readonly attemptsMax: number;
     /** For one try, from the connection to the last byte of the answer. */
     readonly tryTimeoutMs: number;
+    /** Of an answer that is longer nobody looks at what it says. 16 MiB. */
+    readonly answerBytesMax: number;
 }
 export interface Options extends Partial<Limits> {
     /** Where keys survive a restart. */

@@ -7,11 +7,12 @@
 import { delayMs } from "./backoff.js";
 import { isReplayed, judge, judgePoll, told } from "./judge.js";
 import { newKey } from "./keys.js";
-import { send } from "./send.js";
+import { AnswerTooLarge, send } from "./send.js";
 const DEFAULTS = {
     deadlineMs: 120_000,
     attemptsMax: 100,
     tryTimeoutMs: 30_000,
+    answerBytesMax: 16 * 1024 * 1024,
     backoffMs: 200,
     backoffMaxMs: 10_000,
     retryAfterMaxMs: 60_000,
@@ -101,8 +102,10 @@ class Operation {
         this.#attempts += 1;
         const timeoutMs = Math.min(this.#limits.tryTimeoutMs, this.#endAt - performance.now());
         const sending = this.#poll === null ? this.#sending : question(this.#sending, this.#poll);
-        const exchange = await send(this.#fetch, sending, timeoutMs, this.#signal);
+        const exchange = await send(this.#fetch, sending, { timeoutMs, bytesMax: this.#limits.answerBytesMax }, this.#signal);
         this.#last = exchange;
+        if (exchange.answer === null && exchange.error instanceof AnswerTooLarge)
+            return { is: "unclear", why: "answer_too_large" };
         if (exchange.answer === null)
             return { is: "again", doubt: exchange.isSent, ...this.#sameAgain() };
         return this.#poll === null ? judge(exchange.answer) : judgePoll(exchange.answer, this.#poll.href);

@@ -26,6 +26,8 @@ export type Why =
   | "deadline"
   /** No attempt is left. */
   | "attempts"
+  /** The answer is longer than the client reads; what it says is not known. */
+  | "answer_too_large"
   /** The caller gave it up, or took it back before it began. */
   | "cancelled"
   | "key_reused"

@@ -12,7 +12,7 @@ use crate::answer::Answer;
 use crate::backoff::{Limits, delay};
 use crate::judge::{Then, Trace, Verdict, judge, judge_place};
 use crate::outcome::{Asked, DidNotHappen, Happened, Last, MayHaveHappened, Outcome, Why};
-use crate::send::Exchange;
+use crate::send::{Bounds, Exchange};
 
 /// One operation under way.
 #[derive(Debug)]
@@ -50,10 +50,12 @@ impl Course {
         (self.left(now)? <= wait).then_some(Why::Deadline)
     }
 
-    /// Begins a try, and says how long it may take.
-    pub(crate) fn begin_try(&mut self, now: Instant) -> Duration {
+    /// Begins a try, and says how long it may take, and its answer may be.
+    pub(crate) fn begin_try(&mut self, now: Instant) -> Bounds {
         self.asked.attempts += 1;
-        self.left(now).map_or(self.limits.try_timeout, |left| left.min(self.limits.try_timeout))
+        let Limits { try_timeout, answer_bytes_max, .. } = self.limits;
+        let timeout = self.left(now).map_or(try_timeout, |left| left.min(try_timeout));
+        Bounds { timeout, answer_bytes_max }
     }
 
     /// Where to ask about accepted work, in place of the request.
@@ -66,6 +68,7 @@ impl Course {
         let verdict = match &exchange {
             Exchange::Answer(answer) if self.place.is_some() => judge_place(answer),
             Exchange::Answer(answer) => judge(answer),
+            Exchange::NoAnswer(error) if error.is_too_large() => Verdict::Unclear(Why::AnswerTooLarge),
             Exchange::NoAnswer(error) => Verdict::Again(
                 if error.is_sent() { Trace::Doubt } else { Trace::Nothing },
                 if self.place.is_some() { Then::AskThere } else { Then::Send },
@@ -171,6 +174,7 @@ mod tests {
     enum Met {
         NoConnection,
         Silence,
+        TooLarge,
         /// From anybody.
         Status(u16),
         /// From the record.
@@ -198,6 +202,7 @@ mod tests {
             prop_oneof![
                 Just(Self::NoConnection),
                 Just(Self::Silence),
+                Just(Self::TooLarge),
                 Just(Self::Accepted),
                 Just(Self::AcceptedNowhere),
                 Just(Self::OwnAccepted),
@@ -224,6 +229,7 @@ mod tests {
                     !doubtful.contains(&code.name())
                 }
                 Self::Silence
+                | Self::TooLarge
                 | Self::Kept(_)
                 | Self::Accepted
                 | Self::AcceptedNowhere
@@ -256,6 +262,7 @@ mod tests {
             match self {
                 Self::NoConnection => Exchange::NoAnswer(NoAnswer::of_nobody()),
                 Self::Silence => Exchange::NoAnswer(NoAnswer::given_up()),
+                Self::TooLarge => Exchange::NoAnswer(NoAnswer::too_large()),
                 Self::Status(status) => answer(*status, vec![], String::new()),
                 Self::Kept(status) => {
                     answer(*status, vec![line("idempotency-expires", "later")], String::new())
@@ -354,7 +361,11 @@ mod tests {
         assert_eq!(course.stop(now, seconds(9)), None);
         assert_eq!(course.stop(now, seconds(10)), Some(Why::Deadline));
         assert_eq!(course.stop(now + seconds(5), seconds(5)), Some(Why::Deadline));
-        assert_eq!(course.begin_try(now + seconds(8)), seconds(2), "a try ends with the operation's time");
-        assert_eq!(course.begin_try(now + seconds(99)), Duration::ZERO);
+        assert_eq!(
+            course.begin_try(now + seconds(8)).timeout,
+            seconds(2),
+            "a try ends with the operation's time"
+        );
+        assert_eq!(course.begin_try(now + seconds(99)).timeout, Duration::ZERO);
     }
 }
