@@ -177,6 +177,12 @@ def _by_record(status: int) -> Verdict:
 def _by_status(answer: Answer) -> Verdict:
     """Of an answer that no record vouches for: from the API, or from anybody on the way."""
     status = answer.status
+    state = answer.headers.get("idempotency-state")
+    # The API's own account, which may differ from what its status looks like.
+    if state not in (None, "failed_retryable"):
+        return _IN_DOUBT
+    if state is not None and 200 <= status < 400:
+        return _NOTHING_DONE
     if status == 202 and _operation_state(answer) in _UNDER_WAY:
         return _at(_IN_DOUBT, answer)
     if 200 <= status < 300:

@@ -80,6 +80,12 @@ function byRecord(status) {
 /** Of an answer that no record vouches for: from the API, or from anybody on the way. */
 function byStatus(answer) {
     const { status } = answer;
+    const state = answer.headers.get("idempotency-state");
+    // The API's own account, which may differ from what its status looks like.
+    if (state !== null && state !== "failed_retryable")
+        return IN_DOUBT;
+    if (state !== null && status >= 200 && status < 400)
+        return NOTHING_DONE;
     if (status === 202 && isUnderWay(operationState(answer)))
         return at(IN_DOUBT, answer);
     if (status >= 200 && status < 300)

@@ -177,6 +177,10 @@ mod tests {
         TooLarge,
         /// From anybody.
         Status(u16),
+        /// From the API, which does not know what it did.
+        Undecided(u16),
+        /// From the API, which says that it did nothing.
+        Released(u16),
         /// From the record.
         Kept(u16),
         Problem(Code),
@@ -207,6 +211,8 @@ mod tests {
                 Just(Self::AcceptedNowhere),
                 Just(Self::OwnAccepted),
                 status().prop_map(Self::Status),
+                status().prop_map(Self::Undecided),
+                status().prop_map(Self::Released),
                 status().prop_map(Self::Kept),
                 select(Code::ALL.to_vec()).prop_map(Self::Problem),
                 select(places).prop_map(Self::State),
@@ -216,7 +222,7 @@ mod tests {
         /// It is proved that this did nothing, and nothing is left on its way.
         fn did_nothing(&self) -> bool {
             match self {
-                Self::NoConnection => true,
+                Self::NoConnection | Self::Released(_) => true,
                 Self::Status(status) => matches!(status, 400..=499 | 501 | 505) && *status != 408,
                 Self::Problem(code) => {
                     let doubtful = [
@@ -230,6 +236,7 @@ mod tests {
                 }
                 Self::Silence
                 | Self::TooLarge
+                | Self::Undecided(_)
                 | Self::Kept(_)
                 | Self::Accepted
                 | Self::AcceptedNowhere
@@ -264,6 +271,12 @@ mod tests {
                 Self::Silence => Exchange::NoAnswer(NoAnswer::given_up()),
                 Self::TooLarge => Exchange::NoAnswer(NoAnswer::too_large()),
                 Self::Status(status) => answer(*status, vec![], String::new()),
+                Self::Undecided(status) => {
+                    answer(*status, vec![line("idempotency-state", "unknown")], String::new())
+                }
+                Self::Released(status) => {
+                    answer(*status, vec![line("idempotency-state", "failed_retryable")], String::new())
+                }
                 Self::Kept(status) => {
                     answer(*status, vec![line("idempotency-expires", "later")], String::new())
                 }

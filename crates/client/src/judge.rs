@@ -6,7 +6,7 @@
 
 use http::StatusCode;
 
-use crate::answer::Answer;
+use crate::answer::{Answer, Settled};
 use crate::outcome::Why;
 
 /// What an answer means.
@@ -115,7 +115,16 @@ fn by_record(status: Option<StatusCode>) -> Verdict {
 
 /// Of an answer that no record vouches for: from the API, or from anybody on the way.
 fn by_status(answer: &Answer) -> Verdict {
-    match answer.status.as_u16() {
+    match (answer.settled(), answer.status.as_u16()) {
+        // The API's own account, which may differ from what its status looks like.
+        (Some(Settled::Undecided), _) => IN_DOUBT,
+        (Some(Settled::Released), 200..=399) => NOTHING_DONE,
+        (_, status) => by_status_alone(answer, status),
+    }
+}
+
+fn by_status_alone(answer: &Answer, status: u16) -> Verdict {
+    match status {
         202 if answer.operation_state().is_some_and(|state| is_under_way(&state)) => at(IN_DOUBT, answer),
         200..=299 => Verdict::Happened,
         300..=399 => Verdict::Unclear(Why::Redirected),
