@@ -1,6 +1,6 @@
 """What stands between clients and the gateway, and is not to be relied on: a proxy that resets, cuts, stalls, and answers 503 or 202 by itself.
 
-A 202 names the operation at the gateway, where a client then asks about it.
+A 202 is in the gateway's words, and names the operation there. A client asks where it says, or by its request again if it does not.
 """
 
 from __future__ import annotations
@@ -107,8 +107,12 @@ class Chaos:
         records = json.loads(answer.partition(b"\r\n\r\n")[2])["records"]
         if not records:
             return None
-        place = f"/.oncegate/operations/{records[0]['id']}"
-        return f"HTTP/1.1 202 Accepted\r\nlocation: {place}\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".encode()
+        # As the gateway says it, of work that it was given to do later. Half of the time where to ask is lost on the way.
+        id_ = records[0]["id"]
+        body = json.dumps({"id": id_, "state": "in_progress", "retry_after_s": 1})
+        where = f"location: /.oncegate/operations/{id_}\r\n" if self._dice.random() < 0.5 else ""
+        start = f"HTTP/1.1 202 Accepted\r\ncontent-type: application/json\r\nretry-after: 1\r\ncache-control: no-store\r\n{where}"
+        return f"{start}content-length: {len(body)}\r\nconnection: close\r\n\r\n{body}".encode()
 
 
 def _alone(head: bytes) -> bytes:

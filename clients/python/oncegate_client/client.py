@@ -22,7 +22,7 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 from .backoff import Backoff, delay_s
 from .judge import Again, Answer, Over, Verdict, Why, is_replayed, judge, judge_poll, told
 from .keys import KeyStore, new_key
-from .send import NoAnswer, Sending, send
+from .send import AnswerTooLarge, NoAnswer, Sending, send
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,8 @@ class Limits(Backoff):
     attempts_max: int = 100
     #: For one try, from the connection to the last byte of the answer.
     try_timeout_s: float = 30.0
+    #: Of an answer that is longer nobody looks at what it says. 16 MiB.
+    answer_bytes_max: int = 16 * 1024 * 1024
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -134,11 +136,12 @@ class Client:
         """To be called when the caller has taken note of a result, durably: then its key is forgotten, if the result is certain. Says whether.
 
         Not done by `run`: a caller that dies between the result and its own note of it would come back with a new key.
+        Another key that this name has by now is another operation's, and stays.
         """
         if isinstance(result, MayHaveHappened) or result.name is None:
             return False
         if self._keys is not None:
-            self._keys.forget(result.name)
+            self._keys.forget(result.name, result.key)
         return True
 
     def _key(self, name: Optional[str], key: Optional[str]) -> tuple[str, bool]:
@@ -202,7 +205,9 @@ class _Operation:
         self._attempts += 1
         timeout_s = min(self._limits.try_timeout_s, max(0.001, self._end - time.monotonic()))
         sending = self._sending if self._poll is None else _question(self._sending, self._poll)
-        self._last = send(sending, timeout_s, self._tls, self._cancel)
+        self._last = send(sending, timeout_s, self._limits.answer_bytes_max, self._tls, self._cancel)
+        if isinstance(self._last, NoAnswer) and isinstance(self._last.error, AnswerTooLarge):
+            return Over("unclear", "answer_too_large")
         if isinstance(self._last, NoAnswer):
             return Again(doubt=self._last.is_sent, poll=self._poll)
         return judge(self._last) if self._poll is None else judge_poll(self._last, self._poll)

@@ -51,6 +51,7 @@ Why = Literal[
     "redirected",  # a redirect that no record vouches for; it is not followed
     "deadline",  # no time is left
     "attempts",  # no attempt is left
+    "answer_too_large",  # the answer is longer than the client reads; what it says is not known
     "cancelled",  # the caller gave it up, or took it back before it began
     "key_reused",
     "key_expired",
@@ -95,6 +96,8 @@ _TYPE_BASE = "https://oncegate.dev/problems/"
 _HAPPENED = Over("happened")
 _NOTHING_DONE = Again(doubt=False)
 _IN_DOUBT = Again(doubt=True)
+# In these states an operation has no answer yet.
+_UNDER_WAY = ("pending", "in_progress", "unknown")
 
 # What the gateway says in its own voice. `answer_not_kept` is not here: it speaks of another answer.
 _PROBLEMS: dict[str, Verdict] = {
@@ -133,11 +136,11 @@ def judge(answer: Answer) -> Verdict:
 
 def judge_poll(answer: Answer, location: str) -> Verdict:
     """Judges an answer to a question about accepted work. Unless it is the record's own, the request itself is the authority."""
-    state = _operation_state(answer)
+    state = _operation_state(answer) if answer.status == 200 else None
     if state is None and _is_kept(answer):
         return judge(answer)
     is_later = answer.status in (202, 429) or answer.status >= 500
-    if state in ("pending", "in_progress", "unknown") or is_later:
+    if state in _UNDER_WAY or is_later:
         return Again(doubt=True, poll=location)
     return Again(doubt=True, at_once=True)
 
@@ -174,7 +177,13 @@ def _by_record(status: int) -> Verdict:
 def _by_status(answer: Answer) -> Verdict:
     """Of an answer that no record vouches for: from the API, or from anybody on the way."""
     status = answer.status
-    if status == 202 and "location" in answer.headers:
+    state = answer.headers.get("idempotency-state")
+    # The API's own account, which may differ from what its status looks like.
+    if state not in (None, "failed_retryable"):
+        return _IN_DOUBT
+    if state is not None and 200 <= status < 400:
+        return _NOTHING_DONE
+    if status == 202 and _operation_state(answer) in _UNDER_WAY:
         return _at(_IN_DOUBT, answer)
     if 200 <= status < 300:
         return _HAPPENED
@@ -191,7 +200,7 @@ def _by_status(answer: Answer) -> Verdict:
 
 
 def _at(verdict: Verdict, answer: Answer) -> Verdict:
-    """Work that was accepted says where to ask for it."""
+    """Work that was accepted says where to ask for it; where that was lost on the way, the request itself asks."""
     if not isinstance(verdict, Again) or answer.status != 202:
         return verdict
     return replace(verdict, poll=answer.headers.get("location"))
@@ -214,8 +223,8 @@ def _status(said: dict[str, Any]) -> int:
 
 
 def _operation_state(answer: Answer) -> Optional[str]:
-    """The state in a document of `GET /.oncegate/operations/{id}`."""
-    document = _document(answer) if answer.status == 200 else {}
+    """The state in the gateway's own words about an operation: its 202, or `GET /.oncegate/operations/{id}`."""
+    document = _document(answer)
     state = document.get("state")
     is_operation = str(document.get("id")).startswith("op_")
     return state if is_operation and isinstance(state, str) else None

@@ -29,8 +29,8 @@ class KeyStore(Protocol):
     def save(self, name: str, key: str) -> str:
         """Keeps the key unless there is one already; returns the one that is kept."""
 
-    def forget(self, name: str) -> None:
-        """Removes what is under this name, if anything is."""
+    def forget(self, name: str, key: str) -> None:
+        """Removes this key from under this name. Another key there is another operation's, and stays."""
 
 
 class FileKeyStore:
@@ -40,24 +40,15 @@ class FileKeyStore:
         self._folder = Path(folder)
 
     def load(self, name: str) -> Optional[str]:
-        path = self._path(name)
         try:
-            kept = json.loads(path.read_text("utf-8"))
+            return _read(self._path(name), name)
         except FileNotFoundError:
             return None
-        except ValueError:
-            kept = None
-        if isinstance(kept, dict) and kept.get("name") == name and isinstance(kept.get("key"), str) and kept["key"]:
-            return str(kept["key"])
-        raise ValueError(
-            f"{path} should hold the key of {name!r} and cannot be read as such; nothing was sent. "
-            "Restore it, or remove it once you have looked up what became of the operation."
-        )
 
     def save(self, name: str, key: str) -> str:
         self._make_folder()
         path = self._path(name)
-        draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+        draft = _beside(path)
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
             file.write(json.dumps({"name": name, "key": key}, ensure_ascii=False) + "\n")
             file.flush()
@@ -76,11 +67,20 @@ class FileKeyStore:
             raise RuntimeError(f"{name!r} was settled by another process meanwhile; nothing was sent")
         return kept
 
-    def forget(self, name: str) -> None:
+    def forget(self, name: str, key: str) -> None:
+        if self.load(name) != key:
+            return
+        path = self._path(name)
+        # Nothing removes a file only if it holds this key: so it is taken aside first, and looked at again.
+        aside = _beside(path)
         try:
-            os.unlink(self._path(name))
+            os.rename(path, aside)
         except FileNotFoundError:
             return
+        if _read(aside, name) != key:
+            # Forgotten and begun anew in between: put back, by a link, which replaces nobody's.
+            os.link(aside, path)
+        os.unlink(aside)
         _sync(self._folder)
 
     def _path(self, name: str) -> Path:
@@ -91,6 +91,24 @@ class FileKeyStore:
         self._folder.mkdir(parents=True, exist_ok=True)
         for path in missing:
             _sync(path.parent)
+
+
+def _read(path: Path, name: str) -> str:
+    try:
+        kept = json.loads(path.read_text("utf-8"))
+    except ValueError:
+        kept = None
+    if isinstance(kept, dict) and kept.get("name") == name and isinstance(kept.get("key"), str) and kept["key"]:
+        return str(kept["key"])
+    raise ValueError(
+        f"{path} should hold the key of {name!r} and cannot be read as such; nothing was sent or removed. "
+        "Restore it, or remove it once you have looked up what became of the operation."
+    )
+
+
+def _beside(path: Path) -> Path:
+    """A name in the same folder that nobody looks at."""
+    return path.with_name(f"{path.name}.{secrets.token_hex(8)}")
 
 
 def _sync(folder: Path) -> None:

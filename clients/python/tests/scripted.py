@@ -80,8 +80,9 @@ class Scripted:
         match step.get("do"):
             case "hang":
                 self.is_over.wait()
-            case "drip":
-                handler.wfile.write(b"HTTP/1.1 201 Created\r\ncontent-length: 100000\r\n\r\n")
+            case "drip" | "trickle" as what:
+                length = b"content-length: 100000\r\n" if what == "drip" else b"idempotency-expires: x\r\n"
+                handler.wfile.write(b"HTTP/1.1 201 Created\r\nconnection: close\r\n" + length + b"\r\n")
                 while not self.is_over.wait(0.02):
                     try:
                         handler.wfile.write(b".")
@@ -93,6 +94,8 @@ class Scripted:
                 socket.close(handler.connection.detach())
             case "cut":
                 handler.wfile.write(b"HTTP/1.1 201 Created\r\ncontent-length: 100\r\nidempotency-expires: x\r\n\r\n{")
+            case "cut_head":
+                handler.wfile.write(b"HTTP/1.1 403 Forbidden\r\nidempotency-expires: x\r\nconte")
             case _:
                 answer(handler, step)
 

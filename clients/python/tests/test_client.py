@@ -93,6 +93,37 @@ class Keys(unittest.TestCase):
             self.assertIsNone(self.keys.load("a"))
             self.assertNotEqual(client.run(server.url, name="a").key, known.key)
 
+    def test_a_late_done_does_not_forget_the_key_of_the_next_operation_under_its_name(self) -> None:
+        """Two workers were refused under one key. One is done with it and begins anew; then the other says that it is done."""
+        with Scripted([{"status": 402, "kept": True}, {"status": 402, "replayed": True}, {"do": "reset"}, REPLAY]) as server:
+            client = Client(limits(), keys=self.keys)
+            mine, other = client.run(server.url, name="a"), client.run(server.url, name="a")
+            self.assertEqual((mine.outcome, other.outcome, mine.key), ("did_not_happen", "did_not_happen", other.key))
+            self.assertTrue(client.done(mine))
+            anew = client.run(server.url, name="a", limits=limits(attempts_max=1))
+            assert isinstance(anew, MayHaveHappened)
+            for _ in range(2):
+                self.assertTrue(client.done(other))
+                self.assertEqual(self.keys.load("a"), anew.key)
+            self.assertEqual(client.run(server.url, name="a").key, anew.key)
+            self.assertEqual(len(list(self.folder.iterdir())), 1, "nothing is left aside")
+
+    def test_a_key_that_is_begun_anew_while_the_old_one_is_forgotten_is_put_back(self) -> None:
+        """The moment between the look and the removal, in which another process forgets the key and begins anew."""
+
+        class Overtaken(FileKeyStore):
+            def load(self, name: str) -> Optional[str]:
+                kept = super().load(name)
+                FileKeyStore.forget(by, name, "old")
+                by.save(name, "new")
+                return kept
+
+        by = self.keys
+        by.save("a", "old")
+        Overtaken(self.folder).forget("a", "old")
+        self.assertEqual(by.load("a"), "new")
+        self.assertEqual(len(list(self.folder.iterdir())), 1, "nothing is left aside")
+
     def test_of_many_who_begin_the_same_operation_at_once_all_get_one_key(self) -> None:
         with ThreadPoolExecutor(20) as threads:
             saved = set(threads.map(lambda _: self.keys.save("a", new_key()), range(100)))

@@ -15,6 +15,8 @@ export interface Limits extends Backoff {
     readonly attemptsMax: number;
     /** For one try, from the connection to the last byte of the answer. */
     readonly tryTimeoutMs: number;
+    /** Of an answer that is longer nobody looks at what it says. 16 MiB. */
+    readonly answerBytesMax: number;
 }
 export interface Options extends Partial<Limits> {
     /** Where keys survive a restart. */
@@ -80,6 +82,7 @@ export declare class Client {
      * To be called when the caller has taken note of a result, durably: then its key is forgotten, if the result is certain. Says whether.
      *
      * Not done by `run`: a caller that dies between the result and its own note of it would come back with a new key.
+     * Another key that this name has by now is another operation's, and stays.
      */
     done(result: Result): Promise<boolean>;
 }

@@ -7,11 +7,12 @@
 import { delayMs } from "./backoff.js";
 import { isReplayed, judge, judgePoll, told } from "./judge.js";
 import { newKey } from "./keys.js";
-import { send } from "./send.js";
+import { AnswerTooLarge, send } from "./send.js";
 const DEFAULTS = {
     deadlineMs: 120_000,
     attemptsMax: 100,
     tryTimeoutMs: 30_000,
+    answerBytesMax: 16 * 1024 * 1024,
     backoffMs: 200,
     backoffMaxMs: 10_000,
     retryAfterMaxMs: 60_000,
@@ -37,11 +38,12 @@ export class Client {
      * To be called when the caller has taken note of a result, durably: then its key is forgotten, if the result is certain. Says whether.
      *
      * Not done by `run`: a caller that dies between the result and its own note of it would come back with a new key.
+     * Another key that this name has by now is another operation's, and stays.
      */
     async done(result) {
         if (result.outcome === "may_have_happened" || result.name === null)
             return false;
-        await this.#options.keys?.forget(result.name);
+        await this.#options.keys?.forget(result.name, result.key);
         return true;
     }
     async #key(which) {
@@ -100,8 +102,10 @@ class Operation {
         this.#attempts += 1;
         const timeoutMs = Math.min(this.#limits.tryTimeoutMs, this.#endAt - performance.now());
         const sending = this.#poll === null ? this.#sending : question(this.#sending, this.#poll);
-        const exchange = await send(this.#fetch, sending, timeoutMs, this.#signal);
+        const exchange = await send(this.#fetch, sending, { timeoutMs, bytesMax: this.#limits.answerBytesMax }, this.#signal);
         this.#last = exchange;
+        if (exchange.answer === null && exchange.error instanceof AnswerTooLarge)
+            return { is: "unclear", why: "answer_too_large" };
         if (exchange.answer === null)
             return { is: "again", doubt: exchange.isSent, ...this.#sameAgain() };
         return this.#poll === null ? judge(exchange.answer) : judgePoll(exchange.answer, this.#poll.href);

@@ -24,6 +24,8 @@ export type Why =
  | "deadline"
 /** No attempt is left. */
  | "attempts"
+/** The answer is longer than the client reads; what it says is not known. */
+ | "answer_too_large"
 /** The caller gave it up, or took it back before it began. */
  | "cancelled" | "key_reused" | "key_expired" | "key_missing" | "key_invalid" | "request_invalid" | "request_malformed" | "scope_missing" | "too_large" | "operation_not_found" | "not_started"
 /** The gateway forwarded the request unprotected, and got no proper answer: it must not be repeated. */

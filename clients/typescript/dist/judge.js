@@ -43,12 +43,11 @@ export function judge(answer) {
 }
 /** Judges an answer to a question about accepted work. Unless it is the record's own, the request itself is the authority. */
 export function judgePoll(answer, location) {
-    const state = operationState(answer);
+    const state = answer.status === 200 ? operationState(answer) : null;
     if (state === null && isKept(answer))
         return judge(answer);
-    const isUnderWay = state === "pending" || state === "in_progress" || state === "unknown";
     const isLater = answer.status === 202 || answer.status === 429 || answer.status >= 500;
-    if (isUnderWay || isLater)
+    if (isUnderWay(state) || isLater)
         return { is: "again", doubt: true, poll: location };
     return { is: "again", doubt: true, atOnce: true };
 }
@@ -81,7 +80,13 @@ function byRecord(status) {
 /** Of an answer that no record vouches for: from the API, or from anybody on the way. */
 function byStatus(answer) {
     const { status } = answer;
-    if (status === 202 && answer.headers.has("location"))
+    const state = answer.headers.get("idempotency-state");
+    // The API's own account, which may differ from what its status looks like.
+    if (state !== null && state !== "failed_retryable")
+        return IN_DOUBT;
+    if (state !== null && status >= 200 && status < 400)
+        return NOTHING_DONE;
+    if (status === 202 && isUnderWay(operationState(answer)))
         return at(IN_DOUBT, answer);
     if (status >= 200 && status < 300)
         return { is: "happened" };
@@ -96,7 +101,7 @@ function byStatus(answer) {
         return { is: "refused", why: "refused" };
     return IN_DOUBT;
 }
-/** Work that was accepted says where to ask for it. */
+/** Work that was accepted says where to ask for it; where that was lost on the way, the request itself asks. */
 function at(verdict, answer) {
     const location = answer.headers.get("location");
     if (verdict.is !== "again" || answer.status !== 202 || location === null)
@@ -113,11 +118,15 @@ function problem(answer) {
         return null;
     return { ...document, code: type.slice(TYPE_BASE.length) };
 }
-/** The state in a document of `GET /.oncegate/operations/{id}`. */
+/** The state in the gateway's own words about an operation: its 202, or `GET /.oncegate/operations/{id}`. */
 function operationState(answer) {
-    const document = answer.status === 200 ? json(answer) : null;
+    const document = json(answer);
     const isOperation = typeof document?.["id"] === "string" && document["id"].startsWith("op_");
     return isOperation && typeof document["state"] === "string" ? document["state"] : null;
+}
+/** In these states an operation has no answer yet. */
+function isUnderWay(state) {
+    return state === "pending" || state === "in_progress" || state === "unknown";
 }
 function json(answer) {
     try {

@@ -12,8 +12,8 @@ export interface KeyStore {
     load(name: string): Promise<string | null>;
     /** Keeps the key unless there is one already; returns the one that is kept. */
     save(name: string, key: string): Promise<string>;
-    /** Removes what is under this name, if anything is. */
-    forget(name: string): Promise<void>;
+    /** Removes this key from under this name. Another key there is another operation's, and stays. */
+    forget(name: string, key: string): Promise<void>;
 }
 /** A file for each key, in one folder. Processes, also in other languages, may share it. */
 export declare class FileKeyStore implements KeyStore {
@@ -21,5 +21,5 @@ export declare class FileKeyStore implements KeyStore {
     constructor(folder: string);
     load(name: string): Promise<string | null>;
     save(name: string, key: string): Promise<string>;
-    forget(name: string): Promise<void>;
+    forget(name: string, key: string): Promise<void>;
 }

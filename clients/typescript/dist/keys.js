@@ -5,7 +5,7 @@
  * at once send the same key.
  */
 import { createHash, randomBytes, randomUUID } from "node:crypto";
-import { link, mkdir, open, readFile, unlink } from "node:fs/promises";
+import { link, mkdir, open, readFile, rename, unlink } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 /** A key for one operation: a random UUID. */
 export function newKey() {
@@ -18,20 +18,12 @@ export class FileKeyStore {
         this.#folder = folder;
     }
     async load(name) {
-        const path = this.#path(name);
-        const text = await readFile(path, "utf8").catch(ifMissing(null));
-        if (text === null)
-            return null;
-        const kept = parsed(text);
-        if (kept?.name === name && typeof kept.key === "string" && kept.key !== "")
-            return kept.key;
-        throw new Error(`${path} should hold the key of ${JSON.stringify(name)} and cannot be read as such; nothing was sent. ` +
-            "Restore it, or remove it once you have looked up what became of the operation.");
+        return read(this.#path(name), name).catch(ifMissing(null));
     }
     async save(name, key) {
         await this.#makeFolder();
         const path = this.#path(name);
-        const draft = `${path}.${randomBytes(8).toString("hex")}`;
+        const draft = beside(path);
         const file = await open(draft, "wx", 0o600);
         try {
             await file.writeFile(`${JSON.stringify({ name, key })}\n`);
@@ -50,9 +42,20 @@ export class FileKeyStore {
             throw new Error(`${JSON.stringify(name)} was settled by another process meanwhile; nothing was sent`);
         return kept;
     }
-    async forget(name) {
-        await unlink(this.#path(name)).catch(ifMissing(undefined));
-        await sync(this.#folder).catch(ifMissing(undefined));
+    async forget(name, key) {
+        if ((await this.load(name)) !== key)
+            return;
+        const path = this.#path(name);
+        // Nothing removes a file only if it holds this key: so it is taken aside first, and looked at again.
+        const aside = beside(path);
+        const isTaken = await rename(path, aside).then(() => true, ifMissing(false));
+        if (!isTaken)
+            return;
+        // Forgotten and begun anew in between: put back, by a link, which replaces nobody's.
+        if ((await read(aside, name)) !== key)
+            await link(aside, path);
+        await unlink(aside);
+        await sync(this.#folder);
     }
     #path(name) {
         return join(this.#folder, `${createHash("sha256").update(name).digest("hex")}.json`);
@@ -65,6 +68,17 @@ export class FileKeyStore {
         for (let folder = resolve(this.#folder); folder.length > above.length; folder = dirname(folder))
             await sync(dirname(folder));
     }
+}
+async function read(path, name) {
+    const kept = parsed(await readFile(path, "utf8"));
+    if (kept?.name === name && typeof kept.key === "string" && kept.key !== "")
+        return kept.key;
+    throw new Error(`${path} should hold the key of ${JSON.stringify(name)} and cannot be read as such; nothing was sent or removed. ` +
+        "Restore it, or remove it once you have looked up what became of the operation.");
+}
+/** A name in the same folder that nobody looks at. */
+function beside(path) {
+    return `${path}.${randomBytes(8).toString("hex")}`;
 }
 /** A name is durable, of a file or of a folder, when the folder that it is in is. */
 async function sync(path) {

@@ -21,5 +21,13 @@ export type Exchange = {
     readonly error: Error;
     readonly isSent: boolean;
 };
-/** Sends it, for no longer than this. Redirects are answers: what is behind them has another record. */
-export declare function send(by: typeof fetch, sending: Sending, timeoutMs: number, signal?: AbortSignal): Promise<Exchange>;
+/** How long a try may take, and how long its answer may be. */
+export interface Bounds {
+    readonly timeoutMs: number;
+    readonly bytesMax: number;
+}
+/** The answer is longer than the client reads. */
+export declare class AnswerTooLarge extends Error {
+}
+/** Sends it, within these bounds. Redirects are answers: what is behind them has another record. */
+export declare function send(by: typeof fetch, sending: Sending, bounds: Bounds, signal?: AbortSignal): Promise<Exchange>;

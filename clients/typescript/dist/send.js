@@ -3,8 +3,12 @@
  *
  * Not here: what an answer means (`judge.ts`), and whether there is another try (`client.ts`).
  */
-/** Sends it, for no longer than this. Redirects are answers: what is behind them has another record. */
-export async function send(by, sending, timeoutMs, signal) {
+/** The answer is longer than the client reads. */
+export class AnswerTooLarge extends Error {
+}
+/** Sends it, within these bounds. Redirects are answers: what is behind them has another record. */
+export async function send(by, sending, bounds, signal) {
+    const { timeoutMs, bytesMax } = bounds;
     const ended = new AbortController();
     const timer = setTimeout(() => ended.abort(new Error(`no answer within ${Math.round(timeoutMs)} ms`)), timeoutMs);
     const cancel = () => ended.abort(new Error("cancelled"));
@@ -12,8 +16,7 @@ export async function send(by, sending, timeoutMs, signal) {
     try {
         const { method, headers, body } = sending;
         const response = await by(sending.url, { method, headers, body, redirect: "manual", signal: ended.signal });
-        const bytes = new Uint8Array(await response.arrayBuffer());
-        return { answer: { status: response.status, headers: response.headers, body: bytes } };
+        return { answer: { status: response.status, headers: response.headers, body: await whole(response, bytesMax) } };
     }
     catch (thrown) {
         const error = thrown instanceof Error ? thrown : new Error(String(thrown));
@@ -23,6 +26,18 @@ export async function send(by, sending, timeoutMs, signal) {
         clearTimeout(timer);
         signal?.removeEventListener("abort", cancel);
     }
+}
+async function whole(response, bytesMax) {
+    const pieces = [];
+    let length = 0;
+    for await (const piece of (response.body ?? [])) {
+        length += piece.byteLength;
+        // Thrown here, it ends the connection too.
+        if (length > bytesMax)
+            throw new AnswerTooLarge(`the answer is longer than ${bytesMax} bytes, and was not read`);
+        pieces.push(piece);
+    }
+    return new Uint8Array(Buffer.concat(pieces, length));
 }
 const HANDSHAKE_FAILED = /^(CERT_|DEPTH_ZERO_|SELF_SIGNED_|UNABLE_TO_(GET|VERIFY)_|ERR_TLS_CERT_)/;
 /** No connection was made, so no byte of the request has left. */

@@ -8,7 +8,7 @@
 import { type Backoff, delayMs } from "./backoff.js";
 import { type Answer, type Verdict, type Why, isReplayed, judge, judgePoll, told } from "./judge.js";
 import { type KeyStore, newKey } from "./keys.js";
-import { type Exchange, type Sending, send } from "./send.js";
+import { AnswerTooLarge, type Exchange, type Sending, send } from "./send.js";
 
 /** How long and how often to ask. All times are in milliseconds. */
 export interface Limits extends Backoff {
@@ -18,6 +18,8 @@ export interface Limits extends Backoff {
   readonly attemptsMax: number;
   /** For one try, from the connection to the last byte of the answer. */
   readonly tryTimeoutMs: number;
+  /** Of an answer that is longer nobody looks at what it says. 16 MiB. */
+  readonly answerBytesMax: number;
 }
 
 export interface Options extends Partial<Limits> {
@@ -69,6 +71,7 @@ const DEFAULTS: Limits = {
   deadlineMs: 120_000,
   attemptsMax: 100,
   tryTimeoutMs: 30_000,
+  answerBytesMax: 16 * 1024 * 1024,
   backoffMs: 200,
   backoffMaxMs: 10_000,
   retryAfterMaxMs: 60_000,
@@ -98,10 +101,11 @@ export class Client {
    * To be called when the caller has taken note of a result, durably: then its key is forgotten, if the result is certain. Says whether.
    *
    * Not done by `run`: a caller that dies between the result and its own note of it would come back with a new key.
+   * Another key that this name has by now is another operation's, and stays.
    */
   async done(result: Result): Promise<boolean> {
     if (result.outcome === "may_have_happened" || result.name === null) return false;
-    await this.#options.keys?.forget(result.name);
+    await this.#options.keys?.forget(result.name, result.key);
     return true;
   }
 
@@ -160,8 +164,9 @@ class Operation {
     this.#attempts += 1;
     const timeoutMs = Math.min(this.#limits.tryTimeoutMs, this.#endAt - performance.now());
     const sending = this.#poll === null ? this.#sending : question(this.#sending, this.#poll);
-    const exchange = await send(this.#fetch, sending, timeoutMs, this.#signal);
+    const exchange = await send(this.#fetch, sending, { timeoutMs, bytesMax: this.#limits.answerBytesMax }, this.#signal);
     this.#last = exchange;
+    if (exchange.answer === null && exchange.error instanceof AnswerTooLarge) return { is: "unclear", why: "answer_too_large" };
     if (exchange.answer === null) return { is: "again", doubt: exchange.isSent, ...this.#sameAgain() };
     return this.#poll === null ? judge(exchange.answer) : judgePoll(exchange.answer, this.#poll.href);
   }

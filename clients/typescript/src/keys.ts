@@ -6,7 +6,7 @@
  */
 
 import { createHash, randomBytes, randomUUID } from "node:crypto";
-import { link, mkdir, open, readFile, unlink } from "node:fs/promises";
+import { link, mkdir, open, readFile, rename, unlink } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 
 /** A key for one operation: a random UUID. */
@@ -20,8 +20,8 @@ export interface KeyStore {
   load(name: string): Promise<string | null>;
   /** Keeps the key unless there is one already; returns the one that is kept. */
   save(name: string, key: string): Promise<string>;
-  /** Removes what is under this name, if anything is. */
-  forget(name: string): Promise<void>;
+  /** Removes this key from under this name. Another key there is another operation's, and stays. */
+  forget(name: string, key: string): Promise<void>;
 }
 
 /** A file for each key, in one folder. Processes, also in other languages, may share it. */
@@ -33,21 +33,13 @@ export class FileKeyStore implements KeyStore {
   }
 
   async load(name: string): Promise<string | null> {
-    const path = this.#path(name);
-    const text = await readFile(path, "utf8").catch(ifMissing(null));
-    if (text === null) return null;
-    const kept = parsed(text);
-    if (kept?.name === name && typeof kept.key === "string" && kept.key !== "") return kept.key;
-    throw new Error(
-      `${path} should hold the key of ${JSON.stringify(name)} and cannot be read as such; nothing was sent. ` +
-        "Restore it, or remove it once you have looked up what became of the operation.",
-    );
+    return read(this.#path(name), name).catch(ifMissing(null));
   }
 
   async save(name: string, key: string): Promise<string> {
     await this.#makeFolder();
     const path = this.#path(name);
-    const draft = `${path}.${randomBytes(8).toString("hex")}`;
+    const draft = beside(path);
     const file = await open(draft, "wx", 0o600);
     try {
       await file.writeFile(`${JSON.stringify({ name, key })}\n`);
@@ -65,9 +57,17 @@ export class FileKeyStore implements KeyStore {
     return kept;
   }
 
-  async forget(name: string): Promise<void> {
-    await unlink(this.#path(name)).catch(ifMissing(undefined));
-    await sync(this.#folder).catch(ifMissing(undefined));
+  async forget(name: string, key: string): Promise<void> {
+    if ((await this.load(name)) !== key) return;
+    const path = this.#path(name);
+    // Nothing removes a file only if it holds this key: so it is taken aside first, and looked at again.
+    const aside = beside(path);
+    const isTaken = await rename(path, aside).then(() => true, ifMissing(false));
+    if (!isTaken) return;
+    // Forgotten and begun anew in between: put back, by a link, which replaces nobody's.
+    if ((await read(aside, name)) !== key) await link(aside, path);
+    await unlink(aside);
+    await sync(this.#folder);
   }
 
   #path(name: string): string {
@@ -80,6 +80,20 @@ export class FileKeyStore implements KeyStore {
     const above = dirname(resolve(topmost));
     for (let folder = resolve(this.#folder); folder.length > above.length; folder = dirname(folder)) await sync(dirname(folder));
   }
+}
+
+async function read(path: string, name: string): Promise<string> {
+  const kept = parsed(await readFile(path, "utf8"));
+  if (kept?.name === name && typeof kept.key === "string" && kept.key !== "") return kept.key;
+  throw new Error(
+    `${path} should hold the key of ${JSON.stringify(name)} and cannot be read as such; nothing was sent or removed. ` +
+      "Restore it, or remove it once you have looked up what became of the operation.",
+  );
+}
+
+/** A name in the same folder that nobody looks at. */
+function beside(path: string): string {
+  return `${path}.${randomBytes(8).toString("hex")}`;
 }
 
 /** A name is durable, of a file or of a folder, when the folder that it is in is. */

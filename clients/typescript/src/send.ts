@@ -20,8 +20,18 @@ export type Exchange =
   /** `isSent` is false only where it is proved that nothing was. */
   | { readonly answer: null; readonly error: Error; readonly isSent: boolean };
 
-/** Sends it, for no longer than this. Redirects are answers: what is behind them has another record. */
-export async function send(by: typeof fetch, sending: Sending, timeoutMs: number, signal?: AbortSignal): Promise<Exchange> {
+/** How long a try may take, and how long its answer may be. */
+export interface Bounds {
+  readonly timeoutMs: number;
+  readonly bytesMax: number;
+}
+
+/** The answer is longer than the client reads. */
+export class AnswerTooLarge extends Error {}
+
+/** Sends it, within these bounds. Redirects are answers: what is behind them has another record. */
+export async function send(by: typeof fetch, sending: Sending, bounds: Bounds, signal?: AbortSignal): Promise<Exchange> {
+  const { timeoutMs, bytesMax } = bounds;
   const ended = new AbortController();
   const timer = setTimeout(() => ended.abort(new Error(`no answer within ${Math.round(timeoutMs)} ms`)), timeoutMs);
   const cancel = () => ended.abort(new Error("cancelled"));
@@ -29,8 +39,7 @@ export async function send(by: typeof fetch, sending: Sending, timeoutMs: number
   try {
     const { method, headers, body } = sending;
     const response = await by(sending.url, { method, headers, body, redirect: "manual", signal: ended.signal });
-    const bytes = new Uint8Array(await response.arrayBuffer());
-    return { answer: { status: response.status, headers: response.headers, body: bytes } };
+    return { answer: { status: response.status, headers: response.headers, body: await whole(response, bytesMax) } };
   } catch (thrown) {
     const error = thrown instanceof Error ? thrown : new Error(String(thrown));
     return { answer: null, error, isSent: !isProvedUnsent(error) };
@@ -38,6 +47,18 @@ export async function send(by: typeof fetch, sending: Sending, timeoutMs: number
     clearTimeout(timer);
     signal?.removeEventListener("abort", cancel);
   }
+}
+
+async function whole(response: Response, bytesMax: number): Promise<Uint8Array> {
+  const pieces: Uint8Array[] = [];
+  let length = 0;
+  for await (const piece of (response.body ?? []) as AsyncIterable<Uint8Array>) {
+    length += piece.byteLength;
+    // Thrown here, it ends the connection too.
+    if (length > bytesMax) throw new AnswerTooLarge(`the answer is longer than ${bytesMax} bytes, and was not read`);
+    pieces.push(piece);
+  }
+  return new Uint8Array(Buffer.concat(pieces, length));
 }
 
 const HANDSHAKE_FAILED = /^(CERT_|DEPTH_ZERO_|SELF_SIGNED_|UNABLE_TO_(GET|VERIFY)_|ERR_TLS_CERT_)/;

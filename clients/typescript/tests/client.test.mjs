@@ -100,6 +100,45 @@ test("a key is forgotten when the caller has taken note of a certain result, and
   });
 });
 
+// Two workers were refused under one key. One is done with it and begins anew; then the other says that it is done.
+test("a late done does not forget the key of the next operation under its name", async () => {
+  await withFolder(async (keys, folder) => {
+    await withServer([{ status: 402, kept: true }, { status: 402, replayed: true }, { do: "reset" }, { status: 201, replayed: true }], async (server) => {
+      const client = new Client({ ...limits(), keys });
+      const run = (more) => client.run({ url: server.url }, { name: "a", ...more });
+      const [mine, other] = [await run(), await run()];
+      assert.deepEqual([mine.outcome, other.outcome, mine.key], ["did_not_happen", "did_not_happen", other.key]);
+      assert.equal(await client.done(mine), true);
+      const anew = await run({ attemptsMax: 1 });
+      assert.equal(anew.outcome, "may_have_happened");
+      for (const _ of [1, 2]) {
+        assert.equal(await client.done(other), true);
+        assert.equal(await keys.load("a"), anew.key);
+      }
+      assert.equal((await run()).key, anew.key);
+      assert.equal((await readdir(folder)).length, 1, "nothing is left aside");
+    });
+  });
+});
+
+// The moment between the look and the removal, in which another process forgets the key and begins anew.
+test("a key that is begun anew while the old one is forgotten is put back", async () => {
+  await withFolder(async (keys, folder) => {
+    class Overtaken extends FileKeyStore {
+      async load(name) {
+        const kept = await super.load(name);
+        await keys.forget(name, "old");
+        await keys.save(name, "new");
+        return kept;
+      }
+    }
+    await keys.save("a", "old");
+    await new Overtaken(folder).forget("a", "old");
+    assert.equal(await keys.load("a"), "new");
+    assert.equal((await readdir(folder)).length, 1, "nothing is left aside");
+  });
+});
+
 test("of many who begin the same operation at once, all get one key", async () => {
   await withFolder(async (keys, folder) => {
     const saved = await Promise.all(Array.from({ length: 50 }, () => keys.save("a", newKey())));

@@ -40,6 +40,8 @@ function perform(step, request, response) {
     response.write("{", () => request.socket.destroy());
     return;
   }
+  if (step.do === "cut_head") return void request.socket.end("HTTP/1.1 403 Forbidden\r\nidempotency-expires: x\r\nconte");
+  if (step.do === "trickle") return trickle(request.socket);
   const headers = { ...(step.kept && contract.kept), ...(step.replayed && contract.replayed), ...step.headers };
   let body = step.json;
   if (step.problem) {
@@ -47,6 +49,13 @@ function perform(step, request, response) {
     body = { type: `https://oncegate.dev/problems/${step.problem}`, status: step.status, code: step.problem, ...step.more };
   }
   response.writeHead(step.status, headers).end(body === undefined ? "" : JSON.stringify(body));
+}
+
+/** A body that ends with its connection, until the client hangs up. */
+function trickle(socket) {
+  socket.write("HTTP/1.1 201 Created\r\nconnection: close\r\nidempotency-expires: x\r\n\r\n");
+  const drops = setInterval(() => socket.write("."), 20);
+  socket.on("error", () => {}).on("close", () => clearInterval(drops));
 }
 
 const camel = (name) => name.replace(/_(.)/g, (_, letter) => letter.toUpperCase());

@@ -21,6 +21,7 @@ pub struct Answer {
 const REPLAYED: [HeaderName; 2] =
     [HeaderName::from_static("idempotency-replayed"), HeaderName::from_static("idempotent-replayed")];
 const EXPIRES: HeaderName = HeaderName::from_static("idempotency-expires");
+const STATE: HeaderName = HeaderName::from_static("idempotency-state");
 
 impl Answer {
     /// The body as JSON.
@@ -39,6 +40,12 @@ impl Answer {
         self.is_replayed() || self.headers.contains_key(EXPIRES)
     }
 
+    /// Where the operation stands after an answer that is not kept, by the API's own account.
+    pub(crate) fn settled(&self) -> Option<Settled> {
+        let state = self.headers.get(STATE)?;
+        Some(if state == "failed_retryable" { Settled::Released } else { Settled::Undecided })
+    }
+
     /// Where accepted work can be asked about.
     pub(crate) fn location(&self) -> Option<&str> {
         self.text(&LOCATION)
@@ -54,11 +61,8 @@ impl Answer {
         Some(Problem { code, document })
     }
 
-    /// The state in a document of `GET /.oncegate/operations/{id}`.
+    /// The state in the gateway's own words about an operation: its 202, or `GET /.oncegate/operations/{id}`.
     pub(crate) fn operation_state(&self) -> Option<String> {
-        if self.status != StatusCode::OK {
-            return None;
-        }
         let document: Value = self.json().ok()?;
         let is_operation = document.get("id")?.as_str()?.starts_with("op_");
         is_operation.then_some(document.get("state")?.as_str()?.to_owned())
@@ -81,6 +85,15 @@ impl Answer {
     fn text(&self, name: &HeaderName) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
+}
+
+/// What the record says of an answer that it does not keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Settled {
+    /// Nothing was executed.
+    Released,
+    /// Something may have been; or this is said in a word that is not known here.
+    Undecided,
 }
 
 /// What the gateway says in its own voice.

@@ -17,6 +17,8 @@ pub struct Limits {
     pub attempts_max: u32,
     /// For one try, from the connection to the last byte of the answer. 30 seconds.
     pub try_timeout: Duration,
+    /// Of an answer that is longer nobody looks at what it says. 16 MiB.
+    pub answer_bytes_max: usize,
     /// The first step of the ladder of waits. 200 milliseconds.
     pub backoff: Duration,
     /// Its last. 10 seconds.
@@ -31,6 +33,7 @@ impl Default for Limits {
             deadline: Duration::from_mins(2),
             attempts_max: 100,
             try_timeout: Duration::from_secs(30),
+            answer_bytes_max: 16 * 1024 * 1024,
             backoff: Duration::from_millis(200),
             backoff_max: Duration::from_secs(10),
             retry_after_max: Duration::from_mins(1),
@@ -84,6 +87,7 @@ mod tests {
         deadline: Duration::ZERO,
         attempts_max: 0,
         try_timeout: Duration::ZERO,
+        answer_bytes_max: 0,
         backoff: Duration::from_millis(100),
         backoff_max: Duration::from_secs(1),
         retry_after_max: Duration::from_secs(5),

@@ -66,10 +66,13 @@ impl<K: Keep> Client<K> {
     /// whether.
     ///
     /// An operation does not do it by itself: a caller that dies between the outcome and its own note of it would come back with a new key,
-    /// and do it twice. Whoever never calls this is safe, and keeps a small file.
+    /// and do it twice. Whoever never calls this is safe, and keeps a small file. Another key that this name has by now is another
+    /// operation's, and stays.
     pub async fn done(&self, outcome: &Outcome) -> Result<bool, K::Error> {
         match &outcome.asked().name {
-            Some(name) if outcome.is_certain() => self.inner.keep.forget(name).await.map(|()| true),
+            Some(name) if outcome.is_certain() => {
+                self.inner.keep.forget(name, &outcome.asked().key).await.map(|()| true)
+            }
             _ => Ok(false),
         }
     }

@@ -12,7 +12,7 @@ use crate::answer::Answer;
 use crate::backoff::{Limits, delay};
 use crate::judge::{Then, Trace, Verdict, judge, judge_place};
 use crate::outcome::{Asked, DidNotHappen, Happened, Last, MayHaveHappened, Outcome, Why};
-use crate::send::Exchange;
+use crate::send::{Bounds, Exchange};
 
 /// One operation under way.
 #[derive(Debug)]
@@ -50,10 +50,12 @@ impl Course {
         (self.left(now)? <= wait).then_some(Why::Deadline)
     }
 
-    /// Begins a try, and says how long it may take.
-    pub(crate) fn begin_try(&mut self, now: Instant) -> Duration {
+    /// Begins a try, and says how long it may take, and its answer may be.
+    pub(crate) fn begin_try(&mut self, now: Instant) -> Bounds {
         self.asked.attempts += 1;
-        self.left(now).map_or(self.limits.try_timeout, |left| left.min(self.limits.try_timeout))
+        let Limits { try_timeout, answer_bytes_max, .. } = self.limits;
+        let timeout = self.left(now).map_or(try_timeout, |left| left.min(try_timeout));
+        Bounds { timeout, answer_bytes_max }
     }
 
     /// Where to ask about accepted work, in place of the request.
@@ -66,6 +68,7 @@ impl Course {
         let verdict = match &exchange {
             Exchange::Answer(answer) if self.place.is_some() => judge_place(answer),
             Exchange::Answer(answer) => judge(answer),
+            Exchange::NoAnswer(error) if error.is_too_large() => Verdict::Unclear(Why::AnswerTooLarge),
             Exchange::NoAnswer(error) => Verdict::Again(
                 if error.is_sent() { Trace::Doubt } else { Trace::Nothing },
                 if self.place.is_some() { Then::AskThere } else { Then::Send },
@@ -164,18 +167,29 @@ mod tests {
     use super::*;
     use crate::send::NoAnswer;
 
+    const ACCEPTED: &str = "{\"id\":\"op_1\",\"state\":\"pending\",\"retry_after_s\":1}";
+
     /// What a try may meet.
     #[derive(Clone, Debug)]
     enum Met {
         NoConnection,
         Silence,
+        TooLarge,
         /// From anybody.
         Status(u16),
+        /// From the API, which does not know what it did.
+        Undecided(u16),
+        /// From the API, which says that it did nothing.
+        Released(u16),
         /// From the record.
         Kept(u16),
         Problem(Code),
-        /// 202, and where to ask.
+        /// 202 of the gateway's, and where to ask.
         Accepted,
+        /// The same, and where to ask was lost on the way.
+        AcceptedNowhere,
+        /// 202 of an API's own, and where to ask.
+        OwnAccepted,
         /// At that place.
         State(&'static str),
     }
@@ -192,8 +206,13 @@ mod tests {
             prop_oneof![
                 Just(Self::NoConnection),
                 Just(Self::Silence),
+                Just(Self::TooLarge),
                 Just(Self::Accepted),
+                Just(Self::AcceptedNowhere),
+                Just(Self::OwnAccepted),
                 status().prop_map(Self::Status),
+                status().prop_map(Self::Undecided),
+                status().prop_map(Self::Released),
                 status().prop_map(Self::Kept),
                 select(Code::ALL.to_vec()).prop_map(Self::Problem),
                 select(places).prop_map(Self::State),
@@ -203,7 +222,7 @@ mod tests {
         /// It is proved that this did nothing, and nothing is left on its way.
         fn did_nothing(&self) -> bool {
             match self {
-                Self::NoConnection => true,
+                Self::NoConnection | Self::Released(_) => true,
                 Self::Status(status) => matches!(status, 400..=499 | 501 | 505) && *status != 408,
                 Self::Problem(code) => {
                     let doubtful = [
@@ -215,7 +234,14 @@ mod tests {
                     ];
                     !doubtful.contains(&code.name())
                 }
-                Self::Silence | Self::Kept(_) | Self::Accepted | Self::State(_) => false,
+                Self::Silence
+                | Self::TooLarge
+                | Self::Undecided(_)
+                | Self::Kept(_)
+                | Self::Accepted
+                | Self::AcceptedNowhere
+                | Self::OwnAccepted
+                | Self::State(_) => false,
             }
         }
 
@@ -243,7 +269,14 @@ mod tests {
             match self {
                 Self::NoConnection => Exchange::NoAnswer(NoAnswer::of_nobody()),
                 Self::Silence => Exchange::NoAnswer(NoAnswer::given_up()),
+                Self::TooLarge => Exchange::NoAnswer(NoAnswer::too_large()),
                 Self::Status(status) => answer(*status, vec![], String::new()),
+                Self::Undecided(status) => {
+                    answer(*status, vec![line("idempotency-state", "unknown")], String::new())
+                }
+                Self::Released(status) => {
+                    answer(*status, vec![line("idempotency-state", "failed_retryable")], String::new())
+                }
                 Self::Kept(status) => {
                     answer(*status, vec![line("idempotency-expires", "later")], String::new())
                 }
@@ -252,8 +285,15 @@ mod tests {
                     answer(code.status(), vec![line("content-type", problem::CONTENT_TYPE)], body)
                 }
                 Self::Accepted => {
-                    answer(202, vec![line("location", "/.oncegate/operations/op_1")], String::new())
+                    let place = line("location", "/.oncegate/operations/op_1");
+                    answer(202, vec![place], ACCEPTED.to_owned())
                 }
+                Self::AcceptedNowhere => answer(202, vec![], ACCEPTED.to_owned()),
+                Self::OwnAccepted => answer(
+                    202,
+                    vec![line("location", "/jobs/1")],
+                    "{\"id\":1,\"state\":\"pending\"}".to_owned(),
+                ),
                 Self::State(state) => {
                     answer(200, vec![], format!("{{\"id\":\"op_1\",\"state\":\"{state}\"}}"))
                 }
@@ -306,7 +346,8 @@ mod tests {
         fn it_happened_only_where_an_answer_says_so(all in prop::collection::vec(Met::any(), 0..8)) {
             let (heard, outcome) = run(&all, plenty(), Trace::Nothing);
             if let Outcome::Happened(happened) = outcome {
-                let is_success = matches!(all[heard - 1], Met::Kept(200..=399) | Met::Status(200..=299) | Met::State(_));
+                let said = &all[heard - 1];
+                let is_success = matches!(said, Met::Kept(200..=399) | Met::Status(200..=299) | Met::OwnAccepted | Met::State(_));
                 prop_assert!(is_success, "{all:?}: {happened:?}");
                 prop_assert_eq!(happened.asked.attempts as usize, heard);
             }
@@ -333,7 +374,11 @@ mod tests {
         assert_eq!(course.stop(now, seconds(9)), None);
         assert_eq!(course.stop(now, seconds(10)), Some(Why::Deadline));
         assert_eq!(course.stop(now + seconds(5), seconds(5)), Some(Why::Deadline));
-        assert_eq!(course.begin_try(now + seconds(8)), seconds(2), "a try ends with the operation's time");
-        assert_eq!(course.begin_try(now + seconds(99)), Duration::ZERO);
+        assert_eq!(
+            course.begin_try(now + seconds(8)).timeout,
+            seconds(2),
+            "a try ends with the operation's time"
+        );
+        assert_eq!(course.begin_try(now + seconds(99)).timeout, Duration::ZERO);
     }
 }

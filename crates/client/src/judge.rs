@@ -6,7 +6,7 @@
 
 use http::StatusCode;
 
-use crate::answer::Answer;
+use crate::answer::{Answer, Settled};
 use crate::outcome::Why;
 
 /// What an answer means.
@@ -64,14 +64,19 @@ pub(crate) fn judge(answer: &Answer) -> Verdict {
 
 /// Judges an answer to a question about accepted work. Unless it is the record's own, the request itself is the authority.
 pub(crate) fn judge_place(answer: &Answer) -> Verdict {
-    let state = answer.operation_state();
+    let state = answer.operation_state().filter(|_| answer.status == StatusCode::OK);
     if state.is_none() && answer.is_kept() {
         return judge(answer);
     }
-    let is_under_way = matches!(state.as_deref(), Some("pending" | "in_progress" | "unknown"));
+    let is_under_way = state.is_some_and(|state| is_under_way(&state));
     let is_later = matches!(answer.status.as_u16(), 202 | 429 | 500..);
     let then = if is_under_way || is_later { Then::AskThere } else { Then::SendAtOnce };
     Verdict::Again(Trace::Doubt, then)
+}
+
+/// In these states an operation has no answer yet.
+fn is_under_way(state: &str) -> bool {
+    matches!(state, "pending" | "in_progress" | "unknown")
 }
 
 /// What the gateway says in its own voice, by its problems' names; `None` of one that is not known here. A test has all of today's.
@@ -110,8 +115,17 @@ fn by_record(status: Option<StatusCode>) -> Verdict {
 
 /// Of an answer that no record vouches for: from the API, or from anybody on the way.
 fn by_status(answer: &Answer) -> Verdict {
-    match answer.status.as_u16() {
-        202 if answer.location().is_some() => at(IN_DOUBT, answer),
+    match (answer.settled(), answer.status.as_u16()) {
+        // The API's own account, which may differ from what its status looks like.
+        (Some(Settled::Undecided), _) => IN_DOUBT,
+        (Some(Settled::Released), 200..=399) => NOTHING_DONE,
+        (_, status) => by_status_alone(answer, status),
+    }
+}
+
+fn by_status_alone(answer: &Answer, status: u16) -> Verdict {
+    match status {
+        202 if answer.operation_state().is_some_and(|state| is_under_way(&state)) => at(IN_DOUBT, answer),
         200..=299 => Verdict::Happened,
         300..=399 => Verdict::Unclear(Why::Redirected),
         425 | 429 => NOTHING_DONE,
@@ -122,7 +136,7 @@ fn by_status(answer: &Answer) -> Verdict {
     }
 }
 
-/// Work that was accepted says where to ask for it.
+/// Work that was accepted says where to ask for it; where that was lost on the way, the request itself asks.
 fn at(verdict: Verdict, answer: &Answer) -> Verdict {
     match (verdict, answer.location()) {
         (Verdict::Again(trace, _), Some(location)) if answer.status == StatusCode::ACCEPTED => {

@@ -20,6 +20,8 @@ use crate::operation::NotBegun;
 ///   send the same key. (`of_many_who_begin_the_same_operation_at_once_all_get_one_key`)
 /// - What cannot be read is an error, never `None`: `None` lets a new key be made.
 ///   (`a_key_file_that_cannot_be_read_stops_the_operation_before_anything_is_sent`)
+/// - Only the key that is named is forgotten. Another under that name is of an operation that was begun since.
+///   (`a_late_done_does_not_forget_the_key_of_the_next_operation_under_its_name`)
 pub trait Keep: Send + Sync + 'static {
     /// Why a key could not be kept or read.
     type Error: Error + Send + Sync + 'static;
@@ -30,8 +32,8 @@ pub trait Keep: Send + Sync + 'static {
     /// Keeps the key unless there is one already; returns the one that is kept.
     fn save(&self, name: &str, key: &Key) -> impl Future<Output = Result<Key, Self::Error>> + Send;
 
-    /// Removes what is under this name, if anything is.
-    fn forget(&self, name: &str) -> impl Future<Output = Result<(), Self::Error>> + Send;
+    /// Removes this key from under this name, if it is there.
+    fn forget(&self, name: &str, key: &Key) -> impl Future<Output = Result<(), Self::Error>> + Send;
 }
 
 /// No place to keep keys: operations have no names, and their callers write keys down themselves.

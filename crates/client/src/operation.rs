@@ -199,9 +199,9 @@ async fn ask<K>(
         if let Either::Left(_) = select(cancel.as_mut(), inner.pace.wait(wait)).await {
             return course.give_up(Why::Cancelled);
         }
-        let timeout = course.begin_try(inner.pace.now());
+        let bounds = course.begin_try(inner.pace.now());
         let next = course.place().map_or_else(|| sending.clone(), |place| sending.question(place));
-        let exchange = match select(cancel.as_mut(), pin!(send(&inner.http, next, timeout))).await {
+        let exchange = match select(cancel.as_mut(), pin!(send(&inner.http, next, bounds))).await {
             Either::Left(_) => return course.break_off(NoAnswer::given_up()),
             Either::Right((exchange, _)) => exchange,
         };

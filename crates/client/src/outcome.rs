@@ -148,6 +148,8 @@ pub enum Why {
     Deadline,
     /// No attempt is left.
     Attempts,
+    /// The answer is longer than the client reads; what it says is not known.
+    AnswerTooLarge,
     /// The caller gave it up, or took it back before it began.
     Cancelled,
     /// The key was used for another request.
@@ -184,6 +186,7 @@ impl Why {
             Self::Redirected => "redirected",
             Self::Deadline => "deadline",
             Self::Attempts => "attempts",
+            Self::AnswerTooLarge => "answer_too_large",
             Self::Cancelled => "cancelled",
             Self::KeyReused => "key_reused",
             Self::KeyExpired => "key_expired",

@@ -6,7 +6,7 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_TYPE, HeaderName};
 use http::{HeaderMap, Method};
 use reqwest::Url;
@@ -44,66 +44,99 @@ pub(crate) enum Exchange {
     NoAnswer(NoAnswer),
 }
 
-/// Sends it, for no longer than this. Redirects are answers: what is behind them has another record.
-pub(crate) async fn send(http: &reqwest::Client, sending: Sending, timeout: Duration) -> Exchange {
+/// How long a try may take, and how long its answer may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) timeout: Duration,
+    pub(crate) answer_bytes_max: usize,
+}
+
+/// Sends it, within these bounds. Redirects are answers: what is behind them has another record.
+pub(crate) async fn send(http: &reqwest::Client, sending: Sending, bounds: Bounds) -> Exchange {
     let Sending { method, url, headers, body } = sending;
-    let mut request = http.request(method, url).headers(headers).timeout(timeout);
+    let mut request = http.request(method, url).headers(headers).timeout(bounds.timeout);
     if let Some(body) = body {
         request = request.body(body);
     }
-    match whole(request).await {
+    match whole(request, bounds.answer_bytes_max).await {
         Ok(answer) => Exchange::Answer(answer),
-        Err(error) => Exchange::NoAnswer(NoAnswer::because(error)),
+        Err(error) => Exchange::NoAnswer(error),
     }
 }
 
-async fn whole(request: reqwest::RequestBuilder) -> reqwest::Result<Answer> {
-    let mut response = request.send().await?;
+async fn whole(request: reqwest::RequestBuilder, bytes_max: usize) -> Result<Answer, NoAnswer> {
+    let mut response = request.send().await.map_err(NoAnswer::because)?;
     let status = response.status();
     let headers = std::mem::take(response.headers_mut());
-    let body = response.bytes().await?;
-    Ok(Answer { status, headers, body: Some(body) })
+    let mut body = BytesMut::new();
+    while let Some(piece) = response.chunk().await.map_err(NoAnswer::because)? {
+        if body.len().saturating_add(piece.len()) > bytes_max {
+            return Err(NoAnswer::too_large());
+        }
+        body.extend_from_slice(&piece);
+    }
+    Ok(Answer { status, headers, body: Some(body.freeze()) })
 }
 
 /// How a try ended without an answer.
 #[derive(Debug)]
 pub struct NoAnswer {
-    is_sent: bool,
+    how: How,
     source: Option<reqwest::Error>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    NotSent,
+    BrokenOff,
+    GivenUp,
+    TooLarge,
 }
 
 impl NoAnswer {
     /// The caller gave it up in the middle.
     pub(crate) const fn given_up() -> Self {
-        Self { is_sent: true, source: None }
+        Self { how: How::GivenUp, source: None }
+    }
+
+    /// One came, and is longer than may be read.
+    pub(crate) const fn too_large() -> Self {
+        Self { how: How::TooLarge, source: None }
     }
 
     /// No connection.
     #[cfg(test)]
     pub(crate) const fn of_nobody() -> Self {
-        Self { is_sent: false, source: None }
+        Self { how: How::NotSent, source: None }
     }
 
     fn because(error: reqwest::Error) -> Self {
         // No address, no connection or no TLS handshake: no byte of the request has left.
-        let is_sent = !error.is_connect() && !error.is_builder();
+        let how = if error.is_connect() || error.is_builder() { How::NotSent } else { How::BrokenOff };
         // A URL may have secrets in its query.
-        Self { is_sent, source: Some(error.without_url()) }
+        Self { how, source: Some(error.without_url()) }
     }
 
     /// Whether the request may have been sent: false only where it is proved that nothing was.
     #[must_use]
     pub const fn is_sent(&self) -> bool {
-        self.is_sent
+        !matches!(self.how, How::NotSent)
+    }
+
+    pub(crate) const fn is_too_large(&self) -> bool {
+        matches!(self.how, How::TooLarge)
     }
 }
 
 impl fmt::Display for NoAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match (self.is_sent, &self.source) {
-            (false, _) => "no connection was made, and nothing was sent",
-            (true, Some(_)) => "no whole answer came, and the request may have been executed",
-            (true, None) => "the try was given up, and the request may have been executed",
+        f.write_str(match self.how {
+            How::NotSent => "no connection was made, and nothing was sent",
+            How::BrokenOff => "no whole answer came, and the request may have been executed",
+            How::GivenUp => "the try was given up, and the request may have been executed",
+            How::TooLarge => {
+                "the answer is longer than `answer_bytes_max` and was not read, and the request may have been executed"
+            }
         })
     }
 }

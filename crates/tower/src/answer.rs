@@ -65,15 +65,23 @@ impl<'a> About<'a> {
     }
 }
 
+/// Where the operation stands after an answer that is not kept. Its status does not tell: the upstream's own account may stand against it.
+pub(crate) const STATE: HeaderName = HeaderName::from_static("idempotency-state");
+
 /// The attempt's own answer.
 pub(crate) fn own<B>(ended: Ended<B>, row: &Record, about: &About<'_>) -> Response<ResponseBody<B>> {
     match ended {
         Ended::Answered { head, body } => {
             let mut response = plain(head, body);
-            if let State::Completed(answer) = &row.state
-                && matches!(**answer, Answer::Kept(_))
-            {
-                add_expiry(&mut response, row.expires_at);
+            match &row.state {
+                State::Completed(answer) if matches!(**answer, Answer::Kept(_)) => {
+                    add_expiry(&mut response, row.expires_at);
+                }
+                State::FailedRetryable | State::Unknown(_) => {
+                    let name = HeaderValue::from_static(row.state.kind().name());
+                    response.headers_mut().insert(STATE, name);
+                }
+                State::Completed(_) | State::Pending { .. } | State::InProgress | State::Expired => {}
             }
             response
         }

@@ -7,6 +7,7 @@ use oncegate_core::policy::Policy;
 use oncegate_core::response::{Answer, Response};
 use oncegate_engine::Settlement;
 
+use crate::answer::STATE;
 use crate::execute::{Ended, Read};
 use crate::headers;
 
@@ -16,6 +17,7 @@ pub(crate) fn of<B>(policy: &Policy, ended: &mut Ended<B>) -> Settlement {
         Ended::Failed(failure) => Ending::Failed(*failure),
         Ended::Answered { head, .. } => {
             let outcome = headers::take_account(&mut head.headers, policy.replayed_header);
+            head.headers.remove(STATE);
             Ending::Answered { status: head.status.as_u16(), outcome }
         }
     };

@@ -1,6 +1,7 @@
 //! Keys in files, one each, in one folder. The format is that of all clients of the contract.
 //!
-//! **Invariant:** a file has its name only when its content is durable, and no file is ever replaced.
+//! **Invariant:** a file has its name only when its content is durable, no file is ever replaced, and only the key that is named is
+//! forgotten.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -55,8 +56,9 @@ impl Keep for FileKeep {
         self.apart(name, move |place| place.save(&key)).await
     }
 
-    async fn forget(&self, name: &str) -> Result<(), FileKeepError> {
-        self.apart(name, Place::forget).await
+    async fn forget(&self, name: &str, key: &Key) -> Result<(), FileKeepError> {
+        let key = key.clone();
+        self.apart(name, move |place| place.forget(&key)).await
     }
 }
 
@@ -83,7 +85,11 @@ impl Place {
     }
 
     fn load(&self) -> Result<Option<Key>, FileKeepError> {
-        let text = match fs::read(&self.path) {
+        self.read(&self.path)
+    }
+
+    fn read(&self, path: &Path) -> Result<Option<Key>, FileKeepError> {
+        let text = match fs::read(path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(self.io(error)),
@@ -92,7 +98,7 @@ impl Place {
         let key = kept.filter(|kept| kept.name == self.name).and_then(|kept| kept.key.parse().ok());
         match key {
             Some(key) => Ok(Some(key)),
-            None => Err(FileKeepError::Damaged { path: self.path.clone(), name: self.name.clone() }),
+            None => Err(FileKeepError::Damaged { path: path.to_owned(), name: self.name.clone() }),
         }
     }
 
@@ -106,12 +112,26 @@ impl Place {
         self.load()?.ok_or_else(|| FileKeepError::Settled { name: self.name.clone() })
     }
 
-    fn forget(&self) -> Result<(), FileKeepError> {
-        match fs::remove_file(&self.path) {
-            Ok(()) => sync(&self.folder).map_err(|error| self.io(error)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(self.io(error)),
+    fn forget(&self, key: &Key) -> Result<(), FileKeepError> {
+        match self.load()? {
+            Some(kept) if kept == *key => self.remove(key),
+            _ => Ok(()),
         }
+    }
+
+    /// Nothing removes a file only if it holds this key: so it is taken aside first, and looked at again.
+    fn remove(&self, key: &Key) -> Result<(), FileKeepError> {
+        let aside = self.beside().map_err(|error| self.io(error))?;
+        match fs::rename(&self.path, &aside) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(self.io(error)),
+        }
+        if self.read(&aside)?.as_ref() != Some(key) {
+            // Forgotten and begun anew in between: put back, by a link, which replaces nobody's.
+            fs::hard_link(&aside, &self.path).map_err(|error| self.io(error))?;
+        }
+        fs::remove_file(&aside).and_then(|()| sync(&self.folder)).map_err(|error| self.io(error))
     }
 
     /// Writes the file; false if there is one.
@@ -130,11 +150,16 @@ impl Place {
         Ok(is_first)
     }
 
-    /// The whole content, durable, under a name that nobody looks at.
-    fn draft(&self, key: &Key) -> io::Result<PathBuf> {
+    /// A name in the same folder that nobody looks at.
+    fn beside(&self) -> io::Result<PathBuf> {
         let mut bits = [0; 8];
         getrandom::fill(&mut bits).map_err(io::Error::other)?;
-        let draft = self.path.with_extension(format!("json.{:016x}", u64::from_be_bytes(bits)));
+        Ok(self.path.with_extension(format!("json.{:016x}", u64::from_be_bytes(bits))))
+    }
+
+    /// The whole content, durable, under such a name.
+    fn draft(&self, key: &Key) -> io::Result<PathBuf> {
+        let draft = self.beside()?;
         let mut options = File::options();
         options.write(true).create_new(true);
         #[cfg(unix)]
@@ -221,5 +246,25 @@ impl Error for FileKeepError {
             Self::Io { source, .. } => Some(source),
             Self::Damaged { .. } | Self::Settled { .. } => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The moment between the look and the removal, in which another process forgets the key and begins anew.
+    #[test]
+    fn a_key_that_is_begun_anew_while_the_old_one_is_forgotten_is_put_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = Place::new(folder.path(), "a");
+        let [old, new]: [Key; 2] = ["old", "new"].map(|key| key.parse().unwrap());
+        place.save(&old).unwrap();
+        assert_eq!(place.load().unwrap().as_ref(), Some(&old));
+        place.forget(&old).unwrap();
+        place.save(&new).unwrap();
+        place.remove(&old).unwrap();
+        assert_eq!(place.load().unwrap(), Some(new));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left aside");
     }
 }

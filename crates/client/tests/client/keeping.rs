@@ -68,7 +68,7 @@ impl Keep for Full {
         Err(io::ErrorKind::StorageFull.into())
     }
 
-    async fn forget(&self, _: &str) -> io::Result<()> {
+    async fn forget(&self, _: &str, _: &Key) -> io::Result<()> {
         Ok(())
     }
 }
@@ -114,6 +114,29 @@ async fn a_key_is_forgotten_when_the_caller_has_taken_note_of_a_certain_outcome_
     assert!(client.done(&known).await.unwrap(), "twice is as good as once");
     let another = run().run().await.unwrap();
     assert_ne!(another.asked().key, known.asked().key);
+}
+
+/// Two workers were refused under one key. One is done with it and begins anew; then the other says that it is done.
+#[tokio::test]
+async fn a_late_done_does_not_forget_the_key_of_the_next_operation_under_its_name() {
+    let place = Place::new();
+    let (first, second) =
+        (json!({ "status": 402, "kept": true }), json!({ "status": 402, "replayed": true }));
+    let server = Scripted::start(&json!([first, second, { "do": "reset" }, replay()])).await;
+    let client = hurried().keep(place.keep()).build().unwrap();
+    let run = || client.post(&server.url).named("a");
+    let (mine, other) = (run().run().await.unwrap(), run().run().await.unwrap());
+    assert_eq!((mine.as_str(), other.as_str()), ("did_not_happen", "did_not_happen"));
+    assert_eq!(mine.asked().key, other.asked().key);
+    assert!(client.done(&mine).await.unwrap());
+    let anew = run().limits(attempts(1)).run().await.unwrap();
+    assert_eq!(anew.as_str(), "may_have_happened");
+    for _ in 0..2 {
+        assert!(client.done(&other).await.unwrap());
+        assert_eq!(place.keep().load("a").await.unwrap().as_ref(), Some(&anew.asked().key));
+    }
+    assert_eq!(run().run().await.unwrap().asked().key, anew.asked().key);
+    assert_eq!(place.files().len(), 1, "nothing is left aside");
 }
 
 #[tokio::test]
@@ -216,8 +239,10 @@ async fn round_trip(names: &[String]) {
         assert_eq!(keep.save(name, &key("another")).await.unwrap(), mine, "the first stays");
     }
     for (number, name) in names.iter().enumerate() {
-        assert_eq!(keep.load(name).await.unwrap(), Some(key(&format!("key-{number}"))));
-        keep.forget(name).await.unwrap();
+        let mine = key(&format!("key-{number}"));
+        keep.forget(name, &key("another")).await.unwrap();
+        assert_eq!(keep.load(name).await.unwrap().as_ref(), Some(&mine), "only what is named is forgotten");
+        keep.forget(name, &mine).await.unwrap();
         assert_eq!(keep.load(name).await.unwrap(), None);
     }
     assert!(place.files().is_empty());

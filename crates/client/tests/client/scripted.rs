@@ -29,6 +29,7 @@ pub(crate) fn limits(contract: &Value, more: &Value) -> Limits {
         deadline: ms("deadline_ms"),
         attempts_max: of("attempts_max").try_into().unwrap(),
         try_timeout: ms("try_timeout_ms"),
+        answer_bytes_max: of("answer_bytes_max").try_into().unwrap(),
         backoff: ms("backoff_ms"),
         backoff_max: ms("backoff_max_ms"),
         retry_after_max: ms("retry_after_max_ms"),
@@ -139,8 +140,13 @@ async fn connection<S: AsyncRead + AsyncWrite + Reset + Unpin>(
                 .write_all(b"HTTP/1.1 201 Created\r\ncontent-length: 100\r\nidempotency-expires: x\r\n\r\n{")
                 .await?;
         }
-        Some("drip") => {
-            stream.write_all(b"HTTP/1.1 201 Created\r\ncontent-length: 100000\r\n\r\n").await?;
+        Some("cut_head") => {
+            stream.write_all(b"HTTP/1.1 403 Forbidden\r\nidempotency-expires: x\r\nconte").await?;
+        }
+        Some(what @ ("drip" | "trickle")) => {
+            let length = if what == "drip" { "content-length: 100000" } else { "idempotency-expires: x" };
+            let head = format!("HTTP/1.1 201 Created\r\nconnection: close\r\n{length}\r\n\r\n");
+            stream.write_all(head.as_bytes()).await?;
             loop {
                 stream.write_all(b".").await?;
                 stream.flush().await?;

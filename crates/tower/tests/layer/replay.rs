@@ -176,13 +176,14 @@ async fn stripes_clients_know_a_replay_by_another_name() {
 #[tokio::test]
 async fn a_handler_cannot_set_the_marks_of_a_replay() {
     let handler = |_: Request| async {
-        let head = respond(200).header("idempotency-replayed", "true");
+        let head = respond(200).header("idempotency-replayed", "true").header("idempotency-state", "unknown");
         head.header("idempotency-expires", "Mon, 01 Jan 2001 00:00:00 GMT").body(Body::from("ok")).unwrap()
     };
     let stage = Stage::new(MemoryStore::new(), Profile::Ietf, handler).await;
     let call = Call::post("/").key("one");
     let first = call.send(stage.addr).await;
     first.expect_first(200, "ok");
+    assert_eq!(first.header("idempotency-state"), None);
     let replay = call.send(stage.addr).await;
     replay.expect_replay(200, "ok");
     assert_eq!(replay.in_common(), first.in_common());
