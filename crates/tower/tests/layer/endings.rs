@@ -43,12 +43,12 @@ async fn check(profile: Profile, status: u16, outcome: Option<&str>, expected: N
     assert_eq!(first.header("idempotency-outcome"), None, "{case}");
     assert_eq!(first.header("idempotency-expires").is_some(), expected == Next::Replays, "{case}");
     // Its status does not tell the first client what the second finds.
-    let state = match expected {
+    let mark = match expected {
         Next::Replays => None,
         Next::RunsAgain => Some("failed_retryable"),
         Next::IsUnknown => Some("unknown"),
     };
-    assert_eq!(first.header("idempotency-state"), state, "{case}");
+    assert_eq!(first.header("idempotency-state"), mark, "{case}");
     let second = call.send(stage.addr).await;
     assert_eq!(second.header("idempotency-outcome"), None, "{case}");
     let is_marked = second.headers.iter().any(|(name, _)| name.ends_with("-replayed"));
