@@ -9,7 +9,6 @@ use std::str::FromStr;
 
 use sha2::{Digest, Sha256};
 
-use crate::codec::Encoder;
 use crate::scope::Address;
 use crate::time::Timestamp;
 
@@ -155,11 +154,13 @@ impl RecordId {
     /// The id of the record at `address`.
     #[must_use]
     pub fn of(address: &Address) -> Self {
-        let mut frame = Encoder::new();
-        frame.bytes(b"oncegate record id 1");
-        frame.text(address.scope.as_str());
-        frame.text(address.key.as_str());
-        let digest = Sha256::digest(frame.finish());
+        // A frame as `codec` makes it, digested as it goes.
+        let mut digest = Sha256::new();
+        for part in ["oncegate record id 1", address.scope.as_str(), address.key.as_str()] {
+            digest.update(u32::try_from(part.len()).unwrap_or(u32::MAX).to_le_bytes());
+            digest.update(part);
+        }
+        let digest = digest.finalize();
         let mut id = [0; 16];
         id.copy_from_slice(&digest[..16]);
         Self(id)

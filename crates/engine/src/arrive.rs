@@ -219,7 +219,8 @@ pub(crate) enum Look {
 }
 
 /// A request, as it is asked about.
-pub(crate) struct Asked {
+#[derive(Debug)]
+pub struct Asked {
     pub(crate) event: Event,
     pub(crate) id: RecordId,
 }

@@ -108,7 +108,8 @@ impl<S: Store> Engine<S> {
     /// Tells of what changed no row.
     async fn tell(&self, entry: Option<Entry>) -> Result<(), Failed> {
         if let Some(entry) = entry {
-            self.0.store.tell(&[entry]).await?;
+            // Boxed, as what is rare: the future of a store over the network is large, and would be part of every request's.
+            Box::pin(self.0.store.tell(&[entry])).await?;
         }
         Ok(())
     }

@@ -174,7 +174,7 @@ async fn renew<S: Store>(engine: &Engine<S>, watch: &Watch, lease: &Lease, span:
         tokio::time::sleep(pause).await;
         // Held until the write is done: an operation with phases writes the same row.
         let mut record = watch.row.lock().await;
-        match engine.step(&event, Some(Arc::clone(&record))).await {
+        match Box::pin(engine.step(&event, Some(Arc::clone(&record)))).await {
             Ok(stepped) => {
                 pause = span / 3;
                 let Decision::Renewed { until: renewed } = stepped.step.decision else {

@@ -43,7 +43,7 @@ mod wait;
 mod workers;
 mod writer;
 
-pub use arrive::{Arrived, Unavailable};
+pub use arrive::{Arrived, Asked, Unavailable};
 pub use atomic::{ArrivedIn, EndedIn, InTransaction};
 pub use cancel::Cancelled;
 pub use clock::NodeClock;

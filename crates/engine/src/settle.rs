@@ -99,7 +99,9 @@ impl<S: Store> Held<S> {
         let settled = self.engine.settle_until_done(&event, self.seen(), self.awaited()).await;
         self.ending = Ending::Recorded;
         let settled = match (settled, parking) {
-            (Settled::Done(row), Some(reason)) => Settled::Done(self.engine.park(row, reason).await),
+            (Settled::Done(row), Some(reason)) => {
+                Settled::Done(Box::pin(self.engine.park(row, reason)).await)
+            }
             (settled, _) => settled,
         };
         self.route.meters().settle_s.record(started.elapsed());

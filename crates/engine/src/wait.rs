@@ -19,18 +19,27 @@ use crate::route::Route;
 impl<S: Store> Engine<S> {
     /// Like [`Engine::arrive`], but waits for another's answer where the route's policy says so, up to its limit.
     pub async fn arrive_or_wait(&self, route: &Route, arrival: Arrival) -> Result<Arrived<S>, Unavailable> {
+        match self.arrive_at_once(route, arrival) {
+            Ok(arrived) => Ok(arrived),
+            Err(asked) => self.go_on(route, asked).await,
+        }
+    }
+
+    /// What this node knows by itself: of most duplicates, which come when all is over, the answer. Otherwise [go on](Self::go_on).
+    pub fn arrive_at_once(&self, route: &Route, arrival: Arrival) -> Result<Arrived<S>, Asked> {
+        let asked = Asked::new(arrival);
+        self.by_cache(route, &asked, Look::First).ok_or(asked)
+    }
+
+    /// The rest of [`Engine::arrive_or_wait`].
+    pub async fn go_on(&self, route: &Route, asked: Asked) -> Result<Arrived<S>, Unavailable> {
         let policy = route.policy();
         let waits_for_holder = policy.in_progress == WhileInProgress::Wait;
         let waits_for_verdict = policy.after_doubt == AfterDoubt::WaitThenReject;
         if !waits_for_holder && !waits_for_verdict {
-            return self.arrive(route, arrival).await;
+            return self.look(route, &asked, Look::First).await;
         }
         let started = Instant::now();
-        let asked = Asked::new(arrival);
-        // Most duplicates come when all is over: for them nothing is registered.
-        if let Some(arrived) = self.by_cache(route, &asked, Look::First) {
-            return Ok(arrived);
-        }
         let mut look = Look::First;
         loop {
             let waiter = self.0.waiters.register(asked.id);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use hyper_util::server::graceful::GracefulShutdown;
 use metrics_exporter_prometheus::PrometheusHandle;
 use oncegate::{AnyStore, OpenError};
-use oncegate_engine::{Engine, Options, Outbox, Probe, Shared, Workers};
+use oncegate_engine::{Engine, Options, Outbox, Probe, Shared, Stats, Workers};
 use oncegate_store::Store as _;
 use oncegate_store_redis::RedisCacheOptions;
 use tokio::sync::watch;
@@ -113,6 +113,12 @@ impl Gateway {
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings
+    }
+
+    /// What the engine has done and holds.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.engine.stats()
     }
 
     /// How long a shutdown waits for what is in flight; as the last reload has it.

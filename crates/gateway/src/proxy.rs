@@ -78,11 +78,14 @@ impl Service<Outgoing> for Proxy {
 impl Inner {
     async fn exchange(&self, mut request: Outgoing) -> Result<Response<UpstreamBody>, Failed> {
         let mut abandoned = self.abandoned.clone();
-        let permit = tokio::select! {
-            biased;
-            // Whoever still waits for its turn at a shutdown is not sent: places become free because others were given up.
-            _ = abandoned.wait_for(|is| *is) => return Err(Failed(Failure::QueueFull)),
-            permit = self.limiter.enter() => permit?,
+        let permit = match self.limiter.enter_now() {
+            Some(permit) if !*abandoned.borrow() => permit,
+            _ => tokio::select! {
+                biased;
+                // Whoever still waits for its turn at a shutdown is not sent: places become free because others were given up.
+                _ = abandoned.wait_for(|is| *is) => return Err(Failed(Failure::QueueFull)),
+                permit = self.limiter.enter() => permit?,
+            },
         };
         let attempt = request.extensions_mut().remove::<Attempt>();
         // A protected request is answered whole, so it cannot become a tunnel.
@@ -101,7 +104,9 @@ impl Inner {
             Some(tunnel) if answered.response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 let mut response = forward::switching(answered.response);
                 tunnel.join(&mut response);
-                response
+                answered.connection.let_go();
+                let body = |incoming| UpstreamBody::new(incoming, None, permit, patience, abandoned, 0);
+                return Ok(response.map(body));
             }
             // Nobody asked for another protocol: passed on, it would take the client's connection with it.
             _ if answered.response.status().is_informational() => return Err(Failed(Failure::Protocol)),

@@ -120,19 +120,20 @@ impl Public {
         let request = request.map(|incoming| ClientBody::new(incoming, self.body_timeout));
         let current = self.current();
         if let Err(problem) = guard::check(&request, &current.scope, self.base_path_bytes) {
-            return refuse(&problem, request).await;
+            return Box::pin(refuse(&problem, request)).await;
         }
         let is_told = request.uri().path().starts_with(webhooks::WEBHOOKS);
         if is_own(request.uri().path()) && !is_told {
-            return operations::answer(self, &current, request).await;
+            // Boxed, as all that is rare: the future of a request would be as large as the largest of them.
+            return Box::pin(operations::answer(self, &current, request)).await;
         }
         let Some(_place) = self.limiter.admit() else {
             metrics::counter!("oncegate.gateway.shed.count").increment(1);
-            return refuse(&shed(), request).await;
+            return Box::pin(refuse(&shed(), request)).await;
         };
         if is_told {
             let ear = Ear { engine: &self.engine, asker: &self.asker, keep_for: self.apart_for };
-            return webhooks::answer(ear, &current.webhooks, request).await;
+            return Box::pin(webhooks::answer(ear, &current.webhooks, request)).await;
         }
         let mut request = by_one_spelling(request);
         if current.may_defer {

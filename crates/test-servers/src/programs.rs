@@ -14,6 +14,8 @@ pub fn missing_packages() -> Vec<&'static str> {
         ("redis-tools", find("redis-cli")),
         ("prometheus", find("prometheus").and(find("promtool"))),
         ("faketime", find("faketime")),
+        ("valgrind", find("valgrind")),
+        ("strace", find("strace")),
         ("nodejs", find("node")),
         ("python3", find("python3")),
     ];

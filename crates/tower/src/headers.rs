@@ -12,16 +12,16 @@ pub(crate) const EXPIRES: HeaderName = HeaderName::from_static("idempotency-expi
 pub(crate) const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 
 /// Of one connection, not of the message.
-pub const HOP_BY_HOP: [&str; 9] = [
-    "connection",
-    "keep-alive",
-    "proxy-authenticate",
-    "proxy-authorization",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
+pub static HOP_BY_HOP: [HeaderName; 9] = [
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    HeaderName::from_static("proxy-connection"),
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
 ];
 
 /// Takes out of a handler's answer what is the layer's to say, and gives the handler's own account. A handler that passes on
@@ -49,7 +49,7 @@ pub(crate) fn kept(headers: &HeaderMap, keeps_cookies: bool) -> Vec<(String, Vec
         connection_options(headers).any(|option| option.eq_ignore_ascii_case(name.as_str()))
     };
     let is_kept = |name: &HeaderName| {
-        !HOP_BY_HOP.contains(&name.as_str())
+        !HOP_BY_HOP.contains(name)
             && *name != header::DATE
             && (keeps_cookies || *name != header::SET_COOKIE)
             && !(headers.contains_key(header::CONNECTION) && named_in_connection(name))

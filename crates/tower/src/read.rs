@@ -25,7 +25,7 @@ where
     let declared =
         headers.get(http::header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     if declared.is_some_and(|bytes: u64| bytes > bytes_max) {
-        leave(headers, body).await;
+        Box::pin(leave(headers, body)).await;
         return Err(too_large(bytes_max));
     }
     let mut first = Bytes::new();
@@ -34,7 +34,7 @@ where
         let frame = frame.map_err(|error| broken(&error.into()))?;
         let Ok(data) = frame.into_data() else { continue };
         if (first.len() + all.len() + data.len()) as u64 > bytes_max {
-            drain(body).await;
+            Box::pin(drain(body)).await;
             return Err(too_large(bytes_max));
         }
         match (first.is_empty(), all.is_empty()) {

@@ -1,7 +1,6 @@
 //! Step 3: whose key is it? From authentication, never from the body.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 
 use http::request::Parts;
 use oncegate_core::problem::{Code, Problem};
@@ -68,6 +67,9 @@ impl Tenant for Header {
     }
 }
 
+const PREFIX: &str = "authorization:";
+const HEX: &[u8; 16] = b"0123456789abcdef";
+
 /// A digest of the `Authorization` header.
 #[derive(Clone, Copy, Debug)]
 pub struct Authorization;
@@ -87,10 +89,12 @@ impl Tenant for Authorization {
         if value.as_bytes().trim_ascii().is_empty() {
             return None;
         }
-        let mut tenant = String::from("authorization:");
-        for byte in Sha256::digest(value.as_bytes()) {
-            let _ = write!(tenant, "{byte:02x}");
-        }
+        let digest = Sha256::digest(value.as_bytes());
+        let mut tenant = String::with_capacity(PREFIX.len() + 2 * digest.len());
+        tenant.push_str(PREFIX);
+        // Digit by digit: a formatter costs more than the digest.
+        let digits = digest.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+        tenant.extend(digits.map(|digit| char::from(HEX[usize::from(digit)])));
         Some(Cow::Owned(tenant))
     }
 }

@@ -1,11 +1,13 @@
 //! The life of a request: a table of contents.
 
 use std::marker::PhantomData;
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use http::{HeaderMap, Request, Response, request};
 use http_body::Body;
 use oncegate_core::decide::Arrival;
@@ -17,6 +19,7 @@ use oncegate_core::record::{CrashPolicy, Execution, State};
 use oncegate_core::scope::Scope;
 use oncegate_engine::{Arrived, Engine, Held, Route};
 use oncegate_store::Store;
+use oncegate_store::outlive::Outlive;
 use tower_service::Service;
 use tracing::Instrument as _;
 
@@ -153,31 +156,40 @@ where
     };
     let Admitted { head, body, key, scope, fingerprint } = *admitted;
 
-    let span = tracing::info_span!("idempotent", route = %route.operation(), key = key.prefix());
     let prefer = Prefer::of(&head.headers);
     let execution = execution(policy, prefer);
     let kept = stored::of(policy, execution, &head, &body);
     let arrived = match route.arrival(scope.clone(), key.clone(), fingerprint, kept) {
-        Ok(arrival) => {
-            let arrival = Arrival { execution, ..arrival };
-            shared.engine.arrive_or_wait(&route, arrival).instrument(span.clone()).await
+        Ok(arrival) => shared.engine.arrive_at_once(&route, Arrival { execution, ..arrival }).map_err(Ok),
+        Err(unavailable) => Err(Err(unavailable)),
+    };
+    // Whatever may be said of it in a log says which request it was; of a replay nothing is.
+    let span = || tracing::info_span!("idempotent", route = %route.operation(), key = key.prefix());
+    let (arrived, span) = match arrived {
+        Ok(Arrived::Replay { answer, expires_at }) => return Ok(answer::replay(&answer, expires_at, policy)),
+        Ok(arrived) => (Ok(arrived), span()),
+        Err(Ok(asked)) => {
+            let span = span();
+            (shared.engine.go_on(&route, asked).instrument(span.clone()).await, span)
         }
-        Err(unavailable) => Err(unavailable),
+        Err(Err(unavailable)) => (Err(unavailable), span()),
     };
     match arrived {
         Ok(Arrived::Execute(lease)) => {
             let work = Work { head, body, key: key.clone(), of: PhantomData };
-            // A client that hangs up drops this future, not the task.
-            let attempt = tokio::spawn(
-                attempt(Arc::clone(&shared), route.clone(), lease, inner, work).instrument(span),
-            );
+            let attempt = attempt(Arc::clone(&shared), route.clone(), lease, inner, work).instrument(span);
+            // A client that hangs up drops this future: the attempt goes on in a task then.
+            let attempt = Outlive::new(AssertUnwindSafe(attempt).catch_unwind());
             let about = shared.about(policy, Which::Of { scope: &scope, key: &key });
             Ok(attempt.await.unwrap_or_else(|_| answer::unknown_first(&about)))
         }
         Ok(arrived) => {
             let about = shared.about(policy, Which::Of { scope: &scope, key: &key });
             let about = About { respond_async: policy.may_defer() && prefer.respond_async, ..about };
-            Ok(later(&shared, arrived, prefer, &about).instrument(span).await)
+            if let Arrived::Replay { answer, expires_at } = arrived {
+                return Ok(answer::replay(&answer, expires_at, policy));
+            }
+            Ok(Box::pin(later(&shared, arrived, prefer, &about).instrument(span)).await)
         }
         Err(unavailable) => {
             let about = shared.about(policy, Which::Of { scope: &scope, key: &key });
@@ -256,11 +268,11 @@ where
                 response
             }));
         }
-        Err(problem) => return Err(Ok(refuse_early(&problem, &head.headers, body).await)),
+        Err(problem) => return Err(Ok(Box::pin(refuse_early(&problem, &head.headers, body)).await)),
     };
     let scope = match scope::of(tenant, route, &head) {
         Ok(scope) => scope,
-        Err(problem) => return Err(Ok(refuse_early(&problem, &head.headers, body).await)),
+        Err(problem) => return Err(Ok(Box::pin(refuse_early(&problem, &head.headers, body)).await)),
     };
     let body = read::whole(&head.headers, body, policy.body_bytes_max).await;
     let body = body.map_err(|problem| Ok(answer::refusal(&problem)))?;

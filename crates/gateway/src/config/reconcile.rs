@@ -147,7 +147,7 @@ pub(super) fn fits(probe: &Probe, policy: &Policy) -> Result<(), String> {
 
 /// Headers that are the connection's, or that say what the probe itself says.
 fn is_ours(name: &HeaderName) -> bool {
-    HOP_BY_HOP.contains(&name.as_str())
+    HOP_BY_HOP.contains(name)
         || [header::HOST, header::CONTENT_LENGTH, header::DATE, header::ACCEPT_ENCODING].contains(name)
 }
 

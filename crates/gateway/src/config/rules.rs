@@ -189,7 +189,7 @@ fn headers_of(names: &Spanned<Vec<String>>, source: &Source<'_>) -> Result<Vec<B
         let Ok(parsed) = name.parse::<HeaderName>() else {
             return Err(source.error(&names.span(), format!("{name:?} is not the name of a header")));
         };
-        let is_connections = HOP_BY_HOP.contains(&parsed.as_str());
+        let is_connections = HOP_BY_HOP.contains(&parsed);
         if is_connections || OF_THE_GATEWAY.contains(&parsed.as_str()) {
             let words = format!("{name:?} is of one connection, or said by the gateway itself; leave it out");
             return Err(source.error(&names.span(), words));

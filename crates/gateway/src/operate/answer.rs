@@ -50,7 +50,7 @@ pub(super) fn read(typed: TypedAnswer) -> Result<Arc<Answer>, Bad> {
 fn header(name: &str, value: &str) -> Result<(String, Vec<u8>), Bad> {
     let parsed = HeaderName::from_bytes(name.as_bytes())
         .map_err(|_| Bad(format!("{name:?} is not the name of a header.")))?;
-    let is_not_kept = HOP_BY_HOP.contains(&parsed.as_str())
+    let is_not_kept = HOP_BY_HOP.contains(&parsed)
         || [CONTENT_LENGTH, DATE, SET_COOKIE, OUTCOME].contains(&parsed)
         || matches!(parsed.as_str(), "idempotency-replayed" | "idempotent-replayed" | "idempotency-expires");
     if is_not_kept {

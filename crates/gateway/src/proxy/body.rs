@@ -47,6 +47,25 @@ impl UpstreamBody {
         body
     }
 
+    /// What has come; the connection reads only while it is asked to.
+    fn poll_incoming(&mut self, cx: &mut Context<'_>) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
+        let mut polled = Pin::new(&mut self.incoming).poll_frame(cx);
+        if let Some(connection) = &mut self.connection {
+            let is_waiting = polled.is_pending();
+            // Also after the last piece: then it comes round, and takes the next request.
+            if is_waiting || self.incoming.is_end_stream() {
+                connection.drive(cx);
+            }
+            if is_waiting {
+                polled = Pin::new(&mut self.incoming).poll_frame(cx);
+                if polled.is_ready() && self.incoming.is_end_stream() {
+                    connection.drive(cx);
+                }
+            }
+        }
+        polled
+    }
+
     fn has_come(&mut self) {
         self.permit = None;
         if let Some(connection) = self.connection.take() {
@@ -74,7 +93,7 @@ impl Body for UpstreamBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Failed>>> {
         let this = &mut *self;
-        match Pin::new(&mut this.incoming).poll_frame(cx) {
+        match this.poll_incoming(cx) {
             Poll::Ready(Some(Ok(frame))) => {
                 this.silence = None;
                 let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);

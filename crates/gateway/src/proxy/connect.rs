@@ -12,6 +12,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_rustls::client::TlsStream;
 
+use super::pool::One;
 use super::tls::Tls;
 use crate::config::{ConfigError, Http, Upstream};
 use crate::public::ClientBody;
@@ -33,7 +34,7 @@ pub(crate) enum Wire {
 
 /// A new connection.
 pub(super) enum Connected {
-    One(http1::SendRequest<RequestBody<ClientBody>>),
+    One(One),
     /// And how many streams the upstream allows, as it says.
     Two(http2::SendRequest<RequestBody<ClientBody>>, watch::Receiver<usize>),
 }
@@ -104,12 +105,12 @@ where
     }
     let shaken = http1::Builder::new().handshake(io).await;
     let (sender, connection) = shaken.map_err(|_| Failed(Failure::ConnectFailed))?;
-    tokio::spawn(async move {
+    let wire = async move {
         if let Err(error) = connection.with_upgrades().await {
             tracing::debug!(%error, "a connection to the upstream ended");
         }
-    });
-    Ok(Connected::One(sender))
+    };
+    Ok(Connected::One(One::new(sender, wire)))
 }
 
 /// Keeps an HTTP/2 connection going, and tells how many streams its upstream allows.

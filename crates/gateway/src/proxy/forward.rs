@@ -1,7 +1,5 @@
 //! Heads on their way: what is of one connection stays there, what a proxy has to say is added.
 
-use std::fmt::Write as _;
-
 use http::header::{self, Entry, HeaderMap, HeaderName, HeaderValue};
 use http::uri::{Authority, PathAndQuery, Scheme, Uri};
 use http::{Response, Version};
@@ -19,6 +17,9 @@ use crate::public::{Peer, Secure};
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// Which attempt it is: the fence, which grows with every one. Never a client's.
 const ATTEMPT: HeaderName = HeaderName::from_static("idempotency-attempt");
+static ATTEMPT_AS_VARIABLE: HeaderName = HeaderName::from_static("idempotency_attempt");
+static KEY_AS_VARIABLE: HeaderName = HeaderName::from_static("idempotency_key");
+static HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -49,9 +50,9 @@ pub(super) fn request(
     headers.remove(header::HOST);
     headers.remove(ATTEMPT);
     // Upstreams that know headers as variables (CGI, WSGI) read these as the ones above.
-    headers.remove("idempotency_attempt");
-    headers.remove("idempotency_key");
-    headers.remove("http2-settings");
+    headers.remove(&ATTEMPT_AS_VARIABLE);
+    headers.remove(&KEY_AS_VARIABLE);
+    headers.remove(&HTTP2_SETTINGS);
     if let Some(attempt) = attempt {
         forward_key(headers, attempt);
         headers.insert(ATTEMPT, HeaderValue::from(attempt.fence.as_raw()));
@@ -138,11 +139,14 @@ fn root() -> PathAndQuery {
 
 /// Every header that `Connection` names, then the usual ones.
 fn drop_hop_by_hop(headers: &mut HeaderMap, spared: &[HeaderName]) {
-    let named: Vec<HeaderName> = connection_options(headers).filter_map(|name| name.parse().ok()).collect();
-    for name in named.iter().filter(|name| !spared.contains(name)) {
-        headers.remove(name);
+    if headers.contains_key(header::CONNECTION) {
+        let named = connection_options(headers).filter_map(|name| name.parse().ok());
+        let named: Vec<HeaderName> = named.filter(|name| !spared.contains(name)).collect();
+        for name in named {
+            headers.remove(name);
+        }
     }
-    for name in HOP_BY_HOP {
+    for name in &HOP_BY_HOP {
         headers.remove(name);
     }
 }
@@ -198,22 +202,21 @@ pub(crate) fn client_host(uri: &Uri, headers: &HeaderMap) -> Option<HeaderValue>
 /// Who asked, and how: in the standard's header, and in those that most frameworks read.
 fn forwarded(headers: &mut HeaderMap, peer: Option<Peer>, host: Option<&HeaderValue>, is_secure: bool) {
     let proto = if is_secure { "https" } else { "http" };
-    let mut element = String::new();
+    // Put together by hand: a formatter costs more than all of it.
+    let mut element = String::with_capacity(96);
     if let Some(Peer(address)) = peer {
         let ip = address.ip().to_canonical();
-        let _ = match ip {
-            std::net::IpAddr::V4(ip) => write!(element, "for={ip};"),
-            std::net::IpAddr::V6(ip) => write!(element, "for=\"[{ip}]\";"),
-        };
-        append_to_list(headers, &FORWARDED_FOR, &ip.to_string());
+        let text = ip.to_string();
+        let (before, after) = if ip.is_ipv6() { ("for=\"[", "]\";") } else { ("for=", ";") };
+        element.extend([before, &text, after]);
+        append_to_list(headers, &FORWARDED_FOR, &text);
     }
-    if let Some(host) = host.and_then(|host| host.to_str().ok()).filter(|host| !host.contains(['"', '\\'])) {
-        let _ = write!(element, "host=\"{host}\";");
-        if let Ok(host) = HeaderValue::from_str(host) {
-            headers.insert(FORWARDED_HOST, host);
-        }
+    let is_plain = |host: &&HeaderValue| !host.as_bytes().iter().any(|byte| matches!(byte, b'"' | b'\\'));
+    if let Some((host, text)) = host.filter(is_plain).and_then(|host| Some((host, host.to_str().ok()?))) {
+        element.extend(["host=\"", text, "\";"]);
+        headers.insert(FORWARDED_HOST, host.clone());
     }
-    let _ = write!(element, "proto={proto}");
+    element.extend(["proto=", proto]);
     append_to_list(headers, &header::FORWARDED, &element);
     headers.insert(FORWARDED_PROTO, HeaderValue::from_static(proto));
 }

@@ -48,9 +48,14 @@ impl Limiter {
         if self.is_full() { None } else { self.requests.try_acquire().ok() }
     }
 
+    /// A place that is free now.
+    pub(crate) fn enter_now(&self) -> Option<Permit> {
+        Arc::clone(&self.executions).try_acquire_owned().ok().map(Permit)
+    }
+
     pub(crate) async fn enter(&self) -> Result<Permit, Failed> {
-        if let Ok(permit) = Arc::clone(&self.executions).try_acquire_owned() {
-            return Ok(Permit(permit));
+        if let Some(permit) = self.enter_now() {
+            return Ok(permit);
         }
         let _place = self.wait_in_line().ok_or(Failed(Failure::QueueFull))?;
         let turn = Arc::clone(&self.executions).acquire_owned();

@@ -10,6 +10,7 @@ mod one;
 mod two;
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Context;
 use std::time::Duration;
 
 use http::Response;
@@ -28,6 +29,8 @@ use crate::config::{ConfigError, Http, Upstream};
 use crate::public::Progress;
 
 use one::{Idle, LentOne};
+
+pub(super) use one::One;
 use two::{Links, Stream};
 
 /// Kept connections.
@@ -57,7 +60,7 @@ pub(super) enum Lent {
 
 /// What a request goes by.
 enum Chosen {
-    One(one::One),
+    One(One),
     Two(Stream),
 }
 
@@ -87,10 +90,14 @@ impl Pool {
     ) -> Result<Answered, Failed> {
         loop {
             let mut ending = abandoned.clone();
-            let (chosen, is_new) = tokio::select! {
-                biased;
-                _ = ending.wait_for(|is| *is) => return Err(Failed(Failure::Unsent)),
-                chosen = self.choose() => chosen?,
+            let (chosen, is_new) = match self.kept().await {
+                Some(one) if !*ending.borrow() => (Chosen::One(one), false),
+                _ => tokio::select! {
+                    biased;
+                    _ = ending.wait_for(|is| *is) => return Err(Failed(Failure::Unsent)),
+                    // Boxed, as what is rare: a connection being made is larger than all the rest.
+                    chosen = Box::pin(self.choose()) => chosen?,
+                },
             };
             may_send()?;
             let silence = silent(patience, progress, ending);
@@ -131,15 +138,23 @@ impl Pool {
         }
     }
 
-    /// A kept connection, or a new one; and which it is.
+    /// A connection that was kept, and takes a request now. Nothing is waited for.
+    async fn kept(&self) -> Option<One> {
+        if self.speaks_two.load(Ordering::Relaxed) {
+            return None;
+        }
+        while let Some(mut one) = self.idle.take() {
+            if one.is_ready().await {
+                return Some(one);
+            }
+        }
+        None
+    }
+
+    /// A new connection, or a stream of one that is there; and which it is.
     async fn choose(&self) -> Result<(Chosen, bool), Failed> {
         if self.speaks_two.load(Ordering::Relaxed) {
             return self.choose_stream().await;
-        }
-        while let Some(mut one) = self.idle.take() {
-            if one.ready().await.is_ok() {
-                return Ok((Chosen::One(one), false));
-            }
         }
         match self.connector.connect().await? {
             Connected::One(one) => Ok((Chosen::One(one), true)),
@@ -172,6 +187,20 @@ impl Pool {
 impl Lent {
     pub(super) const fn is_two(&self) -> bool {
         matches!(self, Self::Two(_))
+    }
+
+    /// Moves the answer on, where nobody else does.
+    pub(super) fn drive(&mut self, cx: &mut Context<'_>) {
+        if let Self::One(Some(one)) = self {
+            one.drive(cx);
+        }
+    }
+
+    /// The connection has become a tunnel.
+    pub(super) fn let_go(self) {
+        if let Self::One(Some(one)) = self {
+            one.let_go();
+        }
     }
 
     /// The answer has come whole.

@@ -5,6 +5,9 @@
 
 /// The spelling by which routes are found; `None`: it is the client's own.
 pub(super) fn normal(path: &str) -> Option<String> {
+    if is_normal(path) {
+        return None;
+    }
     let decoded = decode_unreserved(path);
     let mut kept: Vec<&str> = Vec::new();
     for segment in decoded.split('/') {
@@ -18,6 +21,13 @@ pub(super) fn normal(path: &str) -> Option<String> {
     }
     let normal = format!("/{}", kept.join("/"));
     (normal != path && path.starts_with('/')).then_some(normal)
+}
+
+/// Whether it surely is its own normal spelling, as nearly all are: then nothing is copied.
+fn is_normal(path: &str) -> bool {
+    let is_kept = |segment: &str| !matches!(segment, "" | "." | "..");
+    let segments = path.strip_prefix('/');
+    segments.is_some_and(|rest| !rest.contains('%') && (rest.is_empty() || rest.split('/').all(is_kept)))
 }
 
 /// `%70` is `p`, whoever reads it; what separates (`%2F`) is not touched.

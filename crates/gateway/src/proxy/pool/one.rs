@@ -1,7 +1,13 @@
 //! HTTP/1: a connection for each request, kept for a while in between.
+//!
+//! A connection has no task of its own: whoever has it moves it on, with each poll. So a request and its answer cross no channel between
+//! threads and wake nobody but their own task; and a kept connection that has ended is found when it is taken, before anything is sent.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use http::{HeaderMap, Response};
@@ -13,7 +19,49 @@ use super::Refused;
 use crate::proxy::Outgoing;
 use crate::public::ClientBody;
 
-pub(super) type One = http1::SendRequest<RequestBody<ClientBody>>;
+/// A connection, both of its ends.
+pub(in crate::proxy) struct One {
+    sender: http1::SendRequest<RequestBody<ClientBody>>,
+    /// What reads and writes; `None` when it has ended.
+    wire: Option<Driven>,
+}
+
+/// Reads and writes while it is polled; ends with its connection.
+pub(in crate::proxy) type Driven = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+impl One {
+    pub(in crate::proxy) fn new(
+        sender: http1::SendRequest<RequestBody<ClientBody>>,
+        wire: impl Future<Output = ()> + Send + 'static,
+    ) -> Self {
+        Self { sender, wire: Some(Box::pin(wire)) }
+    }
+
+    /// Reads and writes what it can; whoever polls is woken when there is more.
+    fn drive(&mut self, cx: &mut Context<'_>) {
+        if self.wire.as_mut().is_some_and(|wire| wire.as_mut().poll(cx).is_ready()) {
+            self.wire = None;
+        }
+    }
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        self.drive(cx);
+        if self.wire.is_none() {
+            return Poll::Ready(false);
+        }
+        self.sender.poll_ready(cx).map(|ready| ready.is_ok())
+    }
+
+    /// Whether it takes a request; waits until it does, or has ended.
+    pub(super) async fn ready(&mut self) -> bool {
+        poll_fn(|cx| self.poll_ready(cx)).await
+    }
+
+    /// Whether it takes a request now. One that its server has closed does not.
+    pub(super) async fn is_ready(&mut self) -> bool {
+        poll_fn(|cx| Poll::Ready(self.poll_ready(cx) == Poll::Ready(true))).await
+    }
+}
 
 /// Idle connections, the last used first. Clones share them.
 #[derive(Clone)]
@@ -30,18 +78,20 @@ struct Kept {
 
 impl Idle {
     pub(super) fn new(most: usize, longest: Duration) -> Self {
-        Self { kept: Arc::default(), most, longest }
+        let kept = Arc::default();
+        tokio::spawn(let_go(Arc::downgrade(&kept)));
+        Self { kept, most, longest }
     }
 
     pub(super) fn take(&self) -> Option<One> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         // From the other end, those that are too old.
-        while kept.front().is_some_and(|oldest| oldest.until <= now || oldest.one.is_closed()) {
+        while kept.front().is_some_and(|oldest| oldest.until <= now) {
             kept.pop_front();
         }
         while let Some(Kept { one, until }) = kept.pop_back() {
-            if until > now && one.is_ready() {
+            if until > now {
                 return Some(one);
             }
         }
@@ -60,6 +110,18 @@ impl Idle {
         }
     }
 }
+
+/// Nobody reads from an idle connection, so nobody sees that its server has closed it: those that are too old go all the same.
+async fn let_go(kept: Weak<Mutex<VecDeque<Kept>>>) {
+    loop {
+        tokio::time::sleep(LET_GO_EVERY).await;
+        let Some(kept) = kept.upgrade() else { return };
+        let now = Instant::now();
+        kept.lock().unwrap_or_else(PoisonError::into_inner).retain(|kept| kept.until > now);
+    }
+}
+
+const LET_GO_EVERY: Duration = Duration::from_secs(1);
 
 /// A connection that an answer is still coming by.
 pub(in crate::proxy) struct LentOne {
@@ -83,19 +145,31 @@ impl LentOne {
         self
     }
 
+    /// Moves the answer on.
+    pub(super) fn drive(&mut self, cx: &mut Context<'_>) {
+        self.one.drive(cx);
+    }
+
     /// The answer has come whole.
     pub(super) fn give_back(self) {
         let Self { mut one, idle, longest } = self;
-        if one.is_ready() {
+        if one.wire.is_some() && one.sender.is_ready() {
             idle.put(one, longest);
             return;
         }
-        // Its task has not come round yet; it will, or the connection ends.
+        // It has not come round yet; it will, or the connection ends.
         tokio::spawn(async move {
-            if one.ready().await.is_ok() {
+            if one.ready().await {
                 idle.put(one, longest);
             }
         });
+    }
+
+    /// Goes on by itself, whoever its bytes belong to from here on.
+    pub(super) fn let_go(self) {
+        if let Some(wire) = self.one.wire {
+            tokio::spawn(wire);
+        }
     }
 }
 
@@ -108,20 +182,18 @@ pub(super) async fn exchange(
     mut one: One,
     request: Outgoing,
 ) -> (Result<Response<Incoming>, Refused>, Option<One>) {
-    let mut answer = std::pin::pin!(one.try_send_request(request));
-    let ended = async {
-        // It is ready for another before this one is answered: never, but then there is nothing to watch.
-        if one.ready().await.is_ok() {
-            std::future::pending::<()>().await;
+    let mut answer = std::pin::pin!(one.sender.try_send_request(request));
+    let answered = poll_fn(|cx| {
+        one.drive(cx);
+        match answer.as_mut().poll(cx) {
+            Poll::Ready(answered) => Poll::Ready(Some(answered)),
+            Poll::Pending if one.wire.is_none() => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
         }
-    };
-    let answered = tokio::select! {
-        biased;
-        answered = &mut answer => Some(answered),
-        () = ended => None,
-    };
-    if let Some(answered) = answered {
-        return (answered, Some(one));
+    });
+    if let Some(answered) = answered.await {
+        let is_open = one.wire.is_some();
+        return (answered, is_open.then_some(one));
     }
     drop(one);
     (answer.await, None)
