@@ -119,7 +119,8 @@ async fn a_doubt_that_is_parked_is_counted() {
     let route = ietf();
     done(held(&engine, &route, "k").await, doubt()).await;
     let doubted = row(&engine, id(&route, "k")).await;
-    let finding = Finding::NotKnown(Retry { at: doubted.created_at, park_after: 1 });
+    let retry = Retry { at: doubted.created_at, park_after: 1 };
+    let finding = Finding::NotKnown { version: doubted.version, retry };
     let verdict = Verdict { life: doubted.life, source: "probe".into(), reference: None, finding };
     drop(engine.drive(doubted.id, &Event::Verdict(verdict)).await.unwrap());
     drop(engine.arrive(&route, request(&route, "k")).await);

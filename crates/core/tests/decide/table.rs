@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use oncegate_core::decide::{Arrival, Ask, Decision, Event, Grounds, Next, Step};
+use oncegate_core::decide::{Arrival, Ask, Decision, Event, Finding, Grounds, Next, Step};
 use oncegate_core::record::{CrashPolicy, Execution, GoneStatus, Record, State, Terms};
 
 use super::samples::*;
@@ -371,7 +371,10 @@ pub(crate) const ROWS: &[Row] = &[
     Row {
         name: "verdict: not known",
         first: inline,
-        event: |s| not_known(token(1), retry(s.now)),
+        event: |s| {
+            let finding = Finding::NotKnown { version: s.version(), retry: retry(s.now) };
+            verdict(token(1), finding)
+        },
         cells: ["–", "–", "–", "–", "–", "–", "Done → unknown", "–"],
     },
     Row {

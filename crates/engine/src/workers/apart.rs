@@ -314,7 +314,10 @@ impl<S: Store> Engine<S> {
             },
             // Of another life it wakes nobody.
             Says::Failed if life == row.life => return Event::Ask(Ask::Soon),
-            Says::Failed => Finding::NotKnown(Retry { at: self.now().at, park_after: u32::MAX }),
+            Says::Failed => Finding::NotKnown {
+                version: row.version,
+                retry: Retry { at: self.now().at, park_after: u32::MAX },
+            },
         };
         Event::Verdict(Verdict {
             life,

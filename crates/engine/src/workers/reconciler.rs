@@ -162,10 +162,14 @@ fn verdict(row: &Record, found: Found, patience: Patience, asked: Now, now: Now)
     let at = now.at.plus(patience.pause(tries).mul_f64(fraction()));
     let retry = Retry { at, park_after: patience.park_after.max(1) };
     let (finding, reference) = match found {
-        Found::Happened { answer, reference } => (Finding::Happened(answer), reference),
+        Found::Happened { answer, reference } => {
+            (Finding::Found { answer, attempt: row.grant.map(|grant| grant.token) }, reference)
+        }
         Found::DidNotHappen => (did_not_happen(row, retry, patience, asked, now), None),
-        Found::NotKnown(_) => (Finding::NotKnown(retry), None),
-        Found::NobodyToAsk => (Finding::NotKnown(Retry { at, park_after: 1 }), None),
+        Found::NotKnown(_) => (Finding::NotKnown { version: row.version, retry }, None),
+        Found::NobodyToAsk => {
+            (Finding::NotKnown { version: row.version, retry: Retry { at, park_after: 1 } }, None)
+        }
     };
     Verdict { life: row.life, source: SOURCE.into(), reference, finding }
 }
@@ -173,7 +177,7 @@ fn verdict(row: &Record, found: Found, patience: Patience, asked: Now, now: Now)
 /// Before the horizon nothing is proved, and what is late may still be found: it is asked again, after longer and longer pauses, once right
 /// after the horizon, and not given up before. The core counts no such question, so how long the doubt has lasted gives the pause.
 fn did_not_happen(row: &Record, retry: Retry, patience: Patience, asked: Now, now: Now) -> Finding {
-    let Some(grant) = row.grant else { return Finding::NotKnown(retry) };
+    let Some(grant) = row.grant else { return Finding::NotKnown { version: row.version, retry } };
     let otherwise = match (row.terms.horizon, &row.state) {
         (Some(horizon), State::Unknown(doubt)) => {
             let proves = grant.lease_until.plus(horizon).plus(2 * now.error).plus(AFTER_HORIZON);
