@@ -58,12 +58,14 @@ pub fn decide(record: Option<&Record>, event: &Event, now: Now) -> Step {
         (
             Event::Take(_)
             | Event::Sweep
-            | Event::Ask(_)
+            | Event::Ask(Ask::Claim { .. } | Ask::Again { .. })
             | Event::Forget { .. }
             | Event::Cancel
             | Event::Reap { .. },
             None,
         ) => Step::keep(Decision::Nothing),
+        // It may be of a record that is still to appear.
+        (Event::Ask(Ask::Soon), None) => Step::keep(Decision::KeepApart),
 
         (Event::Take(take), Some(record)) => self::take(record, take, now),
         (Event::Advance { holder, point }, Some(record)) => advance(record, holder, point, now),
@@ -530,7 +532,10 @@ fn hear(record: Option<&Record>, verdict: &Verdict, now: Now) -> Step {
     let Some(record) = record else {
         return Step::keep(match verdict.finding {
             Finding::Happened(_) | Finding::Found { .. } | Finding::Announced(_) => Decision::KeepApart,
-            Finding::DidNotHappen { .. } | Finding::NotKnown { .. } => Decision::Nothing,
+            // It names its attempt, so it cannot settle one that begins after it.
+            Finding::DidNotHappen { grounds: Grounds::Final { .. }, .. } => Decision::KeepApart,
+            Finding::DidNotHappen { grounds: Grounds::Probe { .. } | Grounds::Operator { .. }, .. }
+            | Finding::NotKnown { .. } => Decision::Nothing,
         });
     };
     if record.life != verdict.life {
