@@ -138,8 +138,10 @@ fn a_provider_that_is_down_past_the_horizon_is_not_one_that_has_nothing() {
         // Whatever is asked from here on is asked late enough to be believed.
         near_horizon_passes(&order);
         let asked = town.messenger.questions();
-        wait_until("it was asked about past the horizon, twice", || town.messenger.questions() > asked + 2);
-        order.record().is("unknown");
+        wait_until("it was asked about past the horizon, twice", || {
+            order.record().is("unknown");
+            town.messenger.questions() > asked + 2
+        });
         order.retries().sees(409, "outcome_unknown");
 
         town.provider_returns();
