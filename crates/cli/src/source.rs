@@ -226,8 +226,8 @@ impl Source {
     async fn story(&self, id: RecordId) -> Result<(Value, Value), Trouble> {
         if let Some(store) = self.in_store() {
             let entries = store.story(id, STORY_MAX).await.map_err(|error| failed(&error))?;
-            let (story, left_out) = story(&entries);
-            return Ok((story, left_out.into()));
+            let (told, left_out) = story(&entries);
+            return Ok((told, left_out.into()));
         }
         match self.get(&format!("/api/v1/records/{id}/story")).await {
             Ok(mut told) => Ok((told["story"].take(), told["left_out"].take())),

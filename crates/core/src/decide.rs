@@ -531,9 +531,11 @@ fn cancel(record: &Record, now: Now) -> Step {
 fn hear(record: Option<&Record>, verdict: &Verdict, now: Now) -> Step {
     let Some(record) = record else {
         return Step::keep(match verdict.finding {
-            Finding::Happened(_) | Finding::Found { .. } | Finding::Announced(_) => Decision::KeepApart,
-            // It names its attempt, so it cannot settle one that begins after it.
-            Finding::DidNotHappen { grounds: Grounds::Final { .. }, .. } => Decision::KeepApart,
+            // The last word on an attempt names it, so it cannot settle one that begins after it.
+            Finding::Happened(_)
+            | Finding::Found { .. }
+            | Finding::Announced(_)
+            | Finding::DidNotHappen { grounds: Grounds::Final { .. }, .. } => Decision::KeepApart,
             Finding::DidNotHappen { grounds: Grounds::Probe { .. } | Grounds::Operator { .. }, .. }
             | Finding::NotKnown { .. } => Decision::Nothing,
         });

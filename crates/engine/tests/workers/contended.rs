@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncegate_core::audit::Act;
-use oncegate_core::decide::Notice;
+use oncegate_core::decide::{Decision, Notice};
 use oncegate_core::record::StateKind;
 use oncegate_engine::{Engine, Found, Heard, NoProbe, Pass, Route, Says, Settled, Worker};
 use oncegate_store::faulty::Fault;
@@ -124,7 +124,7 @@ async fn a_slow_refusal_of_an_older_attempt_is_dropped() {
         let route = with_horizon();
         let id = doubted(&engine, &route, "k").await;
         let meanwhile = async {
-            did_not_happen(&engine, id).await;
+            assert_eq!(did_not_happen(&engine, id).await, Decision::Done);
             assert_eq!(state(&engine, id).await, StateKind::FailedRetryable);
             doubted(&engine, &route, "k").await;
             row(&engine, id).await
