@@ -9,7 +9,7 @@ use crate::output;
 /// One record as it is now, and how it became so.
 pub(crate) fn whole(shown: &Value) -> String {
     let mut text = if shown["state"] == ABSENT { gone(shown) } else { record(shown) };
-    text.push_str(&timeline(&shown["story"]));
+    text.push_str(&timeline(&shown["story"], shown["story_left_out"].as_u64().unwrap_or_default()));
     text
 }
 
@@ -25,7 +25,7 @@ fn gone(shown: &Value) -> String {
 }
 
 /// What happened, a line each; times are UTC.
-fn timeline(story: &Value) -> String {
+fn timeline(story: &Value, left_out: u64) -> String {
     let mut text = String::new();
     let mut day = "";
     for entry in story.as_array().into_iter().flatten() {
@@ -33,6 +33,9 @@ fn timeline(story: &Value) -> String {
         if date != day {
             let name = if day.is_empty() { "story" } else { "" };
             let _ = writeln!(text, "{}{name:<12} {date}, UTC", if day.is_empty() { "\n" } else { "" });
+            if day.is_empty() && left_out > 0 {
+                let _ = writeln!(text, "{:<12}  earlier entries that are not shown: {left_out}", "…");
+            }
             day = date;
         }
         // To the millisecond.

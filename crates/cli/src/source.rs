@@ -207,26 +207,31 @@ impl Source {
     pub(crate) async fn whole(&self, id: RecordId, bodies: Bodies) -> Result<Value, Trouble> {
         let shown = self.show(id, bodies).await;
         match (shown, self.story(id).await?) {
-            (Ok(mut record), story) => {
+            (Ok(mut record), (story, left_out)) => {
                 record["story"] = story;
+                record["story_left_out"] = left_out;
                 Ok(record)
             }
-            (Err(Trouble::NotFound(_)), story) if story.as_array().is_some_and(|story| !story.is_empty()) => {
-                Ok(json!({ "id": id.to_string(), "state": ABSENT, "story": story }))
+            (Err(Trouble::NotFound(_)), (story, left_out))
+                if story.as_array().is_some_and(|story| !story.is_empty()) =>
+            {
+                let id = id.to_string();
+                Ok(json!({ "id": id, "state": ABSENT, "story": story, "story_left_out": left_out }))
             }
             (Err(trouble), _) => Err(trouble),
         }
     }
 
-    /// What has happened to a record, oldest first; nothing, if it never was.
-    async fn story(&self, id: RecordId) -> Result<Value, Trouble> {
+    /// What has happened to a record, oldest first, and how many entries before that are left out; nothing, if it never was.
+    async fn story(&self, id: RecordId) -> Result<(Value, Value), Trouble> {
         if let Some(store) = self.in_store() {
             let entries = store.story(id, STORY_MAX).await.map_err(|error| failed(&error))?;
-            return Ok(story(&entries));
+            let (told, left_out) = story(&entries);
+            return Ok((told, left_out.into()));
         }
         match self.get(&format!("/api/v1/records/{id}/story")).await {
-            Ok(mut told) => Ok(told["story"].take()),
-            Err(Trouble::NotFound(_)) => Ok(json!([])),
+            Ok(mut told) => Ok((told["story"].take(), told["left_out"].take())),
+            Err(Trouble::NotFound(_)) => Ok((json!([]), 0.into())),
             Err(trouble) => Err(trouble),
         }
     }

@@ -200,9 +200,9 @@ fn act(before: Option<&Record>, event: &Event, step: &Step, who: &Who) -> Option
         Event::Ask(Ask::Soon) => Some(Act::Woken),
         Event::Ask(Ask::Again { .. }) => Some(Act::AskedAgain),
         Event::Verdict(verdict) => Some(match verdict.finding {
-            Finding::Happened(_) | Finding::Announced(_) => Act::Happened,
+            Finding::Happened(_) | Finding::Found { .. } | Finding::Announced(_) => Act::Happened,
             Finding::DidNotHappen { .. } => Act::DidNotHappen,
-            Finding::NotKnown(_) => Act::NotKnown,
+            Finding::NotKnown { .. } => Act::NotKnown,
         }),
         Event::Forget { .. } => Some(Act::Forgotten),
         Event::Cancel => Some(Act::Cancelled),

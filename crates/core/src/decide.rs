@@ -58,12 +58,14 @@ pub fn decide(record: Option<&Record>, event: &Event, now: Now) -> Step {
         (
             Event::Take(_)
             | Event::Sweep
-            | Event::Ask(_)
+            | Event::Ask(Ask::Claim { .. } | Ask::Again { .. })
             | Event::Forget { .. }
             | Event::Cancel
             | Event::Reap { .. },
             None,
         ) => Step::keep(Decision::Nothing),
+        // It may be of a record that is still to appear.
+        (Event::Ask(Ask::Soon), None) => Step::keep(Decision::KeepApart),
 
         (Event::Take(take), Some(record)) => self::take(record, take, now),
         (Event::Advance { holder, point }, Some(record)) => advance(record, holder, point, now),
@@ -529,8 +531,13 @@ fn cancel(record: &Record, now: Now) -> Step {
 fn hear(record: Option<&Record>, verdict: &Verdict, now: Now) -> Step {
     let Some(record) = record else {
         return Step::keep(match verdict.finding {
-            Finding::Happened(_) | Finding::Announced(_) => Decision::KeepApart,
-            Finding::DidNotHappen { .. } | Finding::NotKnown(_) => Decision::Nothing,
+            // The last word on an attempt names it, so it cannot settle one that begins after it.
+            Finding::Happened(_)
+            | Finding::Found { .. }
+            | Finding::Announced(_)
+            | Finding::DidNotHappen { grounds: Grounds::Final { .. }, .. } => Decision::KeepApart,
+            Finding::DidNotHappen { grounds: Grounds::Probe { .. } | Grounds::Operator { .. }, .. }
+            | Finding::NotKnown { .. } => Decision::Nothing,
         });
     };
     if record.life != verdict.life {
@@ -538,14 +545,26 @@ fn hear(record: Option<&Record>, verdict: &Verdict, now: Now) -> Step {
     }
     match &verdict.finding {
         Finding::Announced(answer) if !answer.is_success() && record.attempts > 1 => {
-            refusal_announced(record, verdict, answer, now)
+            refusal_of_some_attempt(record, verdict, answer, now)
         }
-        Finding::Happened(answer) | Finding::Announced(answer) => happened(record, verdict, answer, now),
+        Finding::Found { answer, attempt } if !answer.is_success() && !is_last(*attempt, record) => {
+            refusal_of_older_attempt(record, verdict, answer, now)
+        }
+        Finding::Happened(answer) | Finding::Found { answer, .. } | Finding::Announced(answer) => {
+            happened(record, verdict, answer, now)
+        }
         Finding::DidNotHappen { grounds, backoff, otherwise } => {
             did_not_happen(record, verdict, grounds, *backoff, otherwise, now)
         }
-        Finding::NotKnown(retry) => not_known(record, retry, now),
+        // About an older question: whoever has written since has asked another, or knows more.
+        Finding::NotKnown { version, .. } if record.version != *version => Step::keep(Decision::Nothing),
+        Finding::NotKnown { retry, .. } => not_known(record, retry, now),
     }
+}
+
+/// Whether nobody has begun another attempt since.
+fn is_last(attempt: Option<Token>, record: &Record) -> bool {
+    record.grant.map(|grant| grant.token) == attempt
 }
 
 fn happened(record: &Record, verdict: &Verdict, answer: &Arc<Answer>, now: Now) -> Step {
@@ -572,7 +591,7 @@ fn happened(record: &Record, verdict: &Verdict, answer: &Arc<Answer>, now: Now) 
 }
 
 /// Some attempt of several was refused. Where the last one may have acted, that says nothing about it: somebody must look.
-fn refusal_announced(record: &Record, verdict: &Verdict, answer: &Arc<Answer>, now: Now) -> Step {
+fn refusal_of_some_attempt(record: &Record, verdict: &Verdict, answer: &Arc<Answer>, now: Now) -> Step {
     match &record.state {
         State::Unknown(_) => ask_soon(record, now).noting(Notice::NegativeDropped),
         // Also where it has lapsed: kept for what the refused attempt did, and applied only if the last one did nothing.
@@ -582,6 +601,15 @@ fn refusal_announced(record: &Record, verdict: &Verdict, answer: &Arc<Answer>, n
         State::Pending { .. } | State::Completed(_) | State::FailedRetryable | State::Expired => {
             happened(record, verdict, answer, now)
         }
+    }
+}
+
+/// A probe asked before the last attempt had begun, and found a refusal. Of the last one nothing was learnt, and it is asked about anyway: the
+/// row stays untouched, so that a probe under way keeps naming it.
+fn refusal_of_older_attempt(record: &Record, verdict: &Verdict, answer: &Arc<Answer>, now: Now) -> Step {
+    match &record.state {
+        State::Unknown(_) => Step::keep(Decision::Nothing).noting(Notice::NegativeDropped),
+        _ => refusal_of_some_attempt(record, verdict, answer, now),
     }
 }
 

@@ -70,7 +70,7 @@ pub mod names {
     pub const REAPER_LAG: &str = "oncegate.reaper.lag.seconds";
     /// Messages about keys that were never seen.
     pub const APART_KEPT: &str = "oncegate.apart.kept.count";
-    /// Those of them whose record never appeared.
+    /// Those of them that said that something happened, and whose record never appeared.
     pub const APART_EXPIRED: &str = "oncegate.apart.expired.count";
     /// Deliveries of the outbox, by `effect` and `result`: delivered, later, refused.
     pub const OUTBOX_DELIVERY: &str = "oncegate.outbox.delivery.count";

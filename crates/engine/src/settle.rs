@@ -164,7 +164,7 @@ impl<S: Store> Engine<S> {
             life: row.life,
             source: "holder".into(),
             reference: None,
-            finding: Finding::NotKnown(retry),
+            finding: Finding::NotKnown { version: row.version, retry },
         };
         let who = Who { reason: Some(reason), ..self.0.who.clone() };
         match self.step_as(&Event::Verdict(verdict), Some(Arc::clone(&row)), &who).await {

@@ -8,6 +8,7 @@
 
 mod apart;
 mod completer;
+mod lines;
 mod looked;
 mod reaper;
 mod reconciler;
@@ -16,10 +17,12 @@ mod watcher;
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use metrics::counter;
 use oncegate_store::{Store, StoreError};
 use tokio::sync::watch;
@@ -33,6 +36,7 @@ pub use apart::{About, Heard, Life, Message, Says};
 pub use completer::{Finisher, Finishing, Left, Runs};
 
 use completer::Completer;
+use lines::Lines;
 pub(crate) use looked::Looked;
 
 /// How the workers work.
@@ -54,7 +58,7 @@ pub struct WorkerOptions {
     pub batch: usize,
     /// How much longer than its retention a row is left alone.
     pub reap_grace: Duration,
-    /// Probes that are under way at the same time, on this node.
+    /// Probes of one operation that are under way at the same time, on this node.
     pub probes_at_once: usize,
     /// How long the audit trail is kept.
     pub audit_retention: Duration,
@@ -80,6 +84,13 @@ impl Default for WorkerOptions {
             complete_every: Duration::from_secs(1),
             completions_at_once: 8,
         }
+    }
+}
+
+impl WorkerOptions {
+    /// So many doubts of one operation wait on this node to be asked about.
+    fn line_max(&self) -> usize {
+        self.batch.min(4 * self.probes_at_once.max(1)).max(1)
     }
 }
 
@@ -174,7 +185,10 @@ impl<S: Store> Engine<S> {
     /// Starts all workers on the engine's runtime, but for the completer.
     #[must_use]
     pub fn start_workers(&self, options: &WorkerOptions, probe: &Arc<dyn Probe>) -> Workers {
-        let jobs = Worker::ALL.map(|worker| Job::Engines { worker, probe: Arc::clone(probe) });
+        let jobs = Worker::ALL.map(|worker| match worker {
+            Worker::Reconciler => Job::Reconciles(Lines::new(Arc::clone(probe))),
+            worker => Job::Engines { worker, probe: Arc::clone(probe) },
+        });
         self.start_jobs(jobs, options)
     }
 
@@ -226,6 +240,7 @@ struct Work<S: Store> {
 /// What a loop does, and with whom.
 enum Job<S: Store> {
     Engines { worker: Worker, probe: Arc<dyn Probe> },
+    Reconciles(Lines),
     Completes(Completer<S>),
 }
 
@@ -233,6 +248,7 @@ impl<S: Store> Job<S> {
     const fn worker(&self) -> Worker {
         match self {
             Self::Engines { worker, .. } => *worker,
+            Self::Reconciles(_) => Worker::Reconciler,
             Self::Completes(_) => Worker::Completer,
         }
     }
@@ -245,8 +261,10 @@ impl<S: Store> Work<S> {
     async fn run(self) {
         let worker = self.job.worker();
         let mut failures = 0;
+        // Only the reconciler has any: its questions go on through passes and pauses, and end with this loop.
+        let mut questions = FuturesUnordered::new();
         loop {
-            let more = match self.pass().await {
+            let more = match meanwhile(&mut questions, self.pass()).await {
                 Ok(pass) => {
                     failures = 0;
                     pass.more
@@ -261,12 +279,16 @@ impl<S: Store> Work<S> {
                     false
                 }
             };
+            if let Job::Reconciles(lines) = &self.job {
+                let free = lines.free_places(self.options.probes_at_once.max(1));
+                questions.extend(free.into_iter().map(|operation| lines.ask(&self.engine, operation)));
+            }
             counter!(names::WORKER_PASS, "worker" => worker.name()).increment(1);
             self.counts.send_modify(|counts| counts[worker as usize] += 1);
             if more {
-                tokio::task::yield_now().await;
+                meanwhile(&mut questions, tokio::task::yield_now()).await;
             } else {
-                self.pause(failures).await;
+                meanwhile(&mut questions, self.pause(failures)).await;
             }
         }
     }
@@ -275,6 +297,7 @@ impl<S: Store> Work<S> {
         let pass = async {
             match &self.job {
                 Job::Engines { worker, probe } => self.engine.work(*worker, &self.options, &**probe).await,
+                Job::Reconciles(lines) => lines.fill(&self.engine, &self.options).await,
                 Job::Completes(completer) => self.engine.complete_with(completer, &self.options).await,
             }
         };
@@ -311,6 +334,20 @@ impl<S: Store> Work<S> {
             Worker::Apart => self.options.apart_every,
             Worker::Watcher => self.options.watch_every,
             Worker::Completer => self.options.complete_every,
+        }
+    }
+}
+
+/// Does this, while the questions go on.
+async fn meanwhile<T>(
+    questions: &mut FuturesUnordered<impl Future<Output = ()>>,
+    other: impl Future<Output = T>,
+) -> T {
+    let mut other = pin!(other);
+    loop {
+        tokio::select! {
+            done = &mut other => return done,
+            Some(()) = questions.next(), if !questions.is_empty() => {}
         }
     }
 }

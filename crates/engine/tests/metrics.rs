@@ -119,7 +119,8 @@ async fn a_doubt_that_is_parked_is_counted() {
     let route = ietf();
     done(held(&engine, &route, "k").await, doubt()).await;
     let doubted = row(&engine, id(&route, "k")).await;
-    let finding = Finding::NotKnown(Retry { at: doubted.created_at, park_after: 1 });
+    let retry = Retry { at: doubted.created_at, park_after: 1 };
+    let finding = Finding::NotKnown { version: doubted.version, retry };
     let verdict = Verdict { life: doubted.life, source: "probe".into(), reference: None, finding };
     drop(engine.drive(doubted.id, &Event::Verdict(verdict)).await.unwrap());
     drop(engine.arrive(&route, request(&route, "k")).await);
@@ -288,28 +289,30 @@ async fn a_zombie_that_two_nodes_sweep_at_the_same_time_is_counted_once() {
     counts.are(&[(names::CREATED, ROWS), (names::ZOMBIE_KEY, ROWS), (names::RECONCILE_SCHEDULED, ROWS)]);
 }
 
-/// A message about a key that was never seen is counted when it is kept and when it has come to its end; not if its record appears.
+/// A message about a key that was never seen is counted when it is kept and when it has come to its end; not if its record appears, nor if it
+/// said that nothing happened.
 #[tokio::test]
 async fn messages_that_are_kept_apart_are_counted() {
     let counts = Counts::start().await;
     let hand = Hand::new();
     let engine = start(shaky_on(&hand), Options::default()).await;
     let route = ietf();
-    for key in ["appears", "never"] {
+    let happened = || Says::Happened(std::sync::Arc::new(world::answer("paid")));
+    for (key, says) in [("appears", happened()), ("never", happened()), ("nor", Says::Failed)] {
         let message = Message {
             name: key.into(),
             about: About::Record(id(&route, key)),
             life: Life::Any,
             source: "stripe".into(),
             reference: None,
-            says: Says::Happened(std::sync::Arc::new(world::answer("paid"))),
+            says,
         };
         assert_eq!(engine.hear(&message, HOUR, &NoProbe).await.unwrap(), Heard::KeptApart);
     }
     done(held(&engine, &route, "appears").await, complete("paid")).await;
     hand.turn(2 * HOUR);
     engine.work(Worker::Apart, &WorkerOptions::default(), &NoProbe).await.unwrap();
-    assert_eq!((counts.of(names::APART_KEPT), counts.of(names::APART_EXPIRED)), (2, 1));
+    assert_eq!((counts.of(names::APART_KEPT), counts.of(names::APART_EXPIRED)), (3, 1));
 }
 
 /// A storm of new doubts stood before the old ones: the oldest was not seen, and a dead letter not counted. Then no alert fired.

@@ -10,12 +10,15 @@ use serde_json::{Value, json};
 use crate::record::moment;
 
 /// So much of a story is shown: its end.
-pub const STORY_MAX: usize = 1_000;
+const SHOWN_MAX: usize = 1_000;
+/// So much of it is read, to say how much is not shown. What is before that is not counted.
+pub const STORY_MAX: usize = 10 * SHOWN_MAX;
 
-/// The story as JSON, oldest first.
+/// The story as JSON, oldest first; and how many entries before it are not shown.
 #[must_use]
-pub fn story(entries: &[Entry]) -> Value {
-    entries.iter().map(entry).collect()
+pub fn story(entries: &[Entry]) -> (Value, usize) {
+    let left_out = entries.len().saturating_sub(SHOWN_MAX);
+    (entries[left_out..].iter().map(entry).collect(), left_out)
 }
 
 fn entry(entry: &Entry) -> Value {

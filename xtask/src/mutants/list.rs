@@ -323,6 +323,16 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "(evidence.answer.is_success() || record.attempts <= 1)",
         "(evidence.answer.is_success() || record.attempts <= 100)",
     ),
+    decide(
+        "a slow probe's refusal of an older attempt settles a newer one's doubt",
+        "if !answer.is_success() && !is_last(*attempt, record) => {",
+        "if !answer.is_success() && !is_last(*attempt, record) && false => {",
+    ),
+    decide(
+        "a stale 'not known' is a question",
+        "Finding::NotKnown { version, .. } if record.version != *version =>",
+        "Finding::NotKnown { version, .. } if record.version != *version && false =>",
+    ),
     rows(
         "a probe that finds nothing undoes a recovery point",
         "Account::Life => record.recovery.is_none(),",

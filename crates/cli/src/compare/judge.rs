@@ -209,16 +209,14 @@ impl Judge<'_> {
 
     /// The charges of one record.
     fn pair(&mut self, group: &Group, kept: &Kept) -> io::Result<()> {
-        // What is outside on both sides is another night's.
-        if group.charges_inside == 0 && !kept.is_in_window {
+        // Of a charge and its record it is the charge that has a night: who looks by either would tell of a pair across an end on two.
+        if group.charges_inside == 0 {
             return Ok(());
         }
         if kept.is_tombstone() {
             self.tally.past_retention += group.charge_count;
         } else if !kept.is_success() {
-            if group.charges_inside > 0 {
-                self.differ_in(Kind::ChargedNotCompleted, group, meaning(kept))?;
-            }
+            self.differ_in(Kind::ChargedNotCompleted, group, meaning(kept))?;
         } else if let (1, [charge]) = (group.charge_count, group.charges.as_slice()) {
             return self.amounts(group, charge, kept);
         }

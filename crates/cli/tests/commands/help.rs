@@ -93,3 +93,17 @@ fn the_page_leaves_nothing_out() {
         }
     }
 }
+
+/// The variables stood on it twice, each time without some commands; and the example of `compare` ended with another exit code than `compare` does.
+#[test]
+fn the_page_says_each_thing_once_and_truly() {
+    let page = include_str!("../../../../docs/commands.md");
+    let heads: Vec<_> = page.lines().filter(|line| line.starts_with("| variable |")).collect();
+    assert_eq!(heads.len(), 1, "the variables have one table");
+    let (_, code) = page.split_once("$ echo $?\n").unwrap();
+    let means = "| 5 | `compare` found differences |";
+    assert!(
+        code.starts_with("5\n") && page.contains(means),
+        "the differences in the example make exit code 5"
+    );
+}

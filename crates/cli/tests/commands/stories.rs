@@ -1,5 +1,6 @@
 //! The timeline of `oncegate keys show`: what happened to a record, for whoever is woken at three.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use insta::assert_snapshot;
@@ -68,6 +69,7 @@ impl Told {
     }
 }
 
+const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
 const PENDING: Option<StateKind> = Some(StateKind::Pending);
 const RUNNING: Option<StateKind> = Some(StateKind::InProgress);
 const UNKNOWN: Option<StateKind> = Some(StateKind::Unknown);
@@ -108,6 +110,29 @@ fn a_bad_morning_is_told() {
     let desk = telling(Desk::with(vec![record]), &told.entries);
     assert_snapshot!("bad_morning", desk.ask("keys show order-1"));
     assert_snapshot!("bad_morning_json", desk.ask("keys show order-1 --json"));
+}
+
+/// The beginning of a long story was cut off without a word: the doubt itself was not on the page, and nobody knew.
+#[test]
+fn a_long_story_says_what_is_left_out() {
+    let record = records::paid("acme", "order-1");
+    let long = |entries: usize| {
+        (1..entries).fold(Told::of(record.id).then(Act::Doubted, RUNNING, UNKNOWN), |told, _| {
+            told.then(Act::NotKnown, UNKNOWN, UNKNOWN).by("probe")
+        })
+    };
+    for (entries, left_out) in [(1_000, 0), (1_234, 234)] {
+        let desk = telling(Desk::with(vec![record.clone()]), &long(entries).entries);
+        let shown = desk.ask("keys show order-1");
+        let words = format!("earlier entries that are not shown: {left_out}\n");
+        assert_eq!(shown.contains(&words), left_out > 0, "{}", &shown[..1_000]);
+        let json = desk.ask("keys show order-1 --json");
+        assert!(json.contains(&format!("\"story_left_out\": {left_out},")), "{}", &json[json.len() - 300..]);
+        assert_eq!(json.matches("\"words\": ").count(), 1_000);
+        // And so says a gateway.
+        let gateway = Gateway::start(desk.path(), NOWHERE, None);
+        assert_eq!(desk.run(&format!("keys show order-1 --json --admin http://{}", gateway.admin)), json);
+    }
 }
 
 /// Nothing that can happen is without words.
@@ -206,8 +231,7 @@ fn the_record_is_gone() {
     let why = "--operator ada --reason r";
     assert_snapshot!("gone_acted_on", desk.ask(&format!("forget {id} --yes {why}")));
     assert_snapshot!("gone_acted_on_version", desk.ask(&format!("forget {id} --version 17 {why}")));
-    let nowhere = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
-    let gateway = Gateway::start(desk.path(), nowhere, None);
+    let gateway = Gateway::start(desk.path(), NOWHERE, None);
     for line in [
         format!("keys show {id}"),
         format!("keys show {id} --json"),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::ledger::{self, MORNING, after, compare, created, found, paid};
+use crate::ledger::{self, MORNING, after, compare, created, doubted, found, paid};
 
 const DAY: &str = "--since 2026-03-02T09:00:00Z --until 2026-03-02T10:00:00Z --time-column time --slack 10m";
 
@@ -48,6 +48,37 @@ fn charged_again_just_after_the_end() {
     let export = "idempotency_key,time\na,2026-03-02T09:59:59Z\na,2026-03-02T10:00:01Z\n";
     let desk = ledger::desk(vec![created(after(3590), paid("a", 1))], "export.csv", export);
     assert_eq!(found(&desk, DAY), kinds(&["charged_twice a"]));
+}
+
+/// Either side is inside one night and near the other: it was reported on both. It is of the night of the charge, whichever side came first.
+#[test]
+fn a_pair_across_an_end_is_reported_on_one_night() {
+    let amounts = "--amount-column amount --amount-pointer /amount";
+    let nights = [
+        "--since 2026-03-02T08:00:00Z --until 2026-03-02T09:00:00Z",
+        "--since 2026-03-02T09:00:00Z --until 2026-03-02T10:00:00Z",
+    ]
+    .map(|night| format!("{night} --time-column time --slack 10m {amounts}"));
+    let (before, from_then_on) = (MORNING.minus(Duration::from_secs(1)), MORNING);
+    for (recorded, charged, night) in
+        [(before, "2026-03-02T09:00:00Z", 1), (from_then_on, "2026-03-02T08:59:59Z", 0)]
+    {
+        let records = vec![created(recorded, paid("a", 1)), created(recorded, doubted("b"))];
+        let export = format!("idempotency_key,time,amount\na,{charged},2\nb,{charged},1\n");
+        let desk = ledger::desk(records, "export.csv", &export);
+        assert_eq!(found(&desk, &nights[night]), kinds(&["amount_differs a", "charged_not_completed b"]));
+        assert_eq!(found(&desk, &nights[1 - night]), kinds(&[]), "{charged}");
+    }
+}
+
+/// One charge in each of two nights: neither export may have both again, so each night that sees both says so.
+#[test]
+fn a_second_charge_across_an_end_is_reported_on_both_nights() {
+    let export = "idempotency_key,time\na,2026-03-02T08:59:59Z\na,2026-03-02T09:00:01Z\n";
+    let desk = ledger::desk(vec![paid("a", 1)], "export.csv", export);
+    for night in [DAY, "--since 2026-03-02T08:00:00Z --until 2026-03-02T09:00:00Z --time-column time"] {
+        assert_eq!(found(&desk, night), kinds(&["charged_twice a"]), "{night}");
+    }
 }
 
 /// Rows of other times, in every spelling of a moment, are left out and counted.

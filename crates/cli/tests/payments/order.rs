@@ -150,13 +150,13 @@ impl<'a> Order<'a> {
         }
     }
 
-    /// As the API knows it: the newest, if there are several.
+    /// As the API knows it: the newest, if there are several. What it cannot say without the provider is `nobody can say`.
     pub(crate) fn payment(&self) -> Fact<'_> {
         Fact {
             order: self,
             of: "the API's payment",
             ask: |order| {
-                let payments = order.payments();
+                let Some(payments) = order.payments_if_known() else { return "nobody can say".to_owned() };
                 payments.first().map_or("absent", |payment| payment["status"].as_str().unwrap()).to_owned()
             },
         }
@@ -164,9 +164,19 @@ impl<'a> Order<'a> {
 
     /// All that the API knows, newest first.
     fn payments(&self) -> Vec<Value> {
+        self.payments_if_known().unwrap()
+    }
+
+    /// The same; `None` where it cannot ask the provider.
+    fn payments_if_known(&self) -> Option<Vec<Value>> {
         let path = format!("/payments?idempotency_key={}", self.upstream_key());
-        let mut found = self.town.get(self.town.api_address(), &path);
-        serde_json::from_value(found["payments"].take()).unwrap()
+        let request = Request::get(&path).header("host", "town").body(Bytes::new()).unwrap();
+        let reply = self.town.send(self.town.api_address(), request).unwrap();
+        if reply.status == 503 {
+            return None;
+        }
+        assert_eq!(reply.status, 200, "{path}: {reply:?}");
+        Some(serde_json::from_value(reply.json()["payments"].take()).unwrap())
     }
 
     /// How often the provider has charged it.

@@ -2,12 +2,27 @@
 //!
 //! The gateway asks the API (`GET /payments?idempotency_key=`), which asks the provider; and it gets the provider's mail.
 
-use example_payments::provider::Fault;
+use std::time::{Duration, SystemTime};
 
+use example_payments::provider::Fault;
+use oncegate_test_servers::wait_until;
+
+use crate::messenger::Pace;
+use crate::order::Order;
+use crate::told::step::{BEGAN, DOUBTED, FOUND, NOT_FOUND_YET, NOT_KNOWN};
+use crate::told::{PAID, Told};
 use crate::town::{Asks, Care, EITHER, FAR, Memory, Patience, Town};
 
 /// Over soon after the lease.
 const NEAR: &str = "1s";
+
+/// Waits until every clock agrees that a "not found" would be believed.
+fn near_horizon_passes(order: &Order<'_>) {
+    let doubt = order.found().unwrap()["doubt"].take();
+    let since = humantime::parse_rfc3339(doubt["since"].as_str().unwrap()).unwrap();
+    let end = since + humantime::parse_duration(NEAR).unwrap() + Duration::from_secs(2);
+    wait_until("the horizon is over", || SystemTime::now() > end);
+}
 
 /// The charge is made, and the answer never comes. The gateway asks, and its client's retry gets the payment.
 #[test]
@@ -88,9 +103,10 @@ fn what_did_not_happen_may_run_again_once_nothing_can_come_any_more() {
 #[test]
 fn a_charge_that_comes_late_is_found_and_not_repeated() {
     for memory in EITHER {
-        let town = Town::opens_reconciled(memory, Patience::Short, FAR);
+        let town = Town::opens_with_care(memory, Patience::Short, Care::told(FAR));
         let order = town.order(100);
         order.pays_with(&[Fault::LateCharge, Fault::WebhookLost]).sees(504, "unknown");
+        order.comes_to(NOT_FOUND_YET);
         for _ in 0..5 {
             order.retries().sees(409, "outcome_unknown");
         }
@@ -98,7 +114,44 @@ fn a_charge_that_comes_late_is_found_and_not_repeated() {
         town.time_passes();
         order.charges().becomes(1);
         order.retries_until_it_is_known().sees_again(201, "succeeded");
+        order.is_told(Told {
+            record: &[BEGAN, DOUBTED, NOT_FOUND_YET, FOUND, "completed: 201"],
+            client: &["504 unknown", "409 outcome_unknown", "201 succeeded, replayed"],
+            ledger: &[PAID],
+        });
+        town.the_judge_convicts(0);
+    }
+}
+
+/// A provider that was down past the horizon looked like one that had nothing: the API had listed the payment as "unknown" either way, that was believed, and the retry
+/// charged a second time. Now nobody can say as long as it is down, and when it is back the charge is found.
+#[test]
+fn a_provider_that_is_down_past_the_horizon_is_not_one_that_has_nothing() {
+    for memory in EITHER {
+        let town = Town::opens_with_care(memory, Patience::Short, Care::told(NEAR));
+        let order = town.order(100);
+        town.messenger.goes(Pace::KeepsQuestions);
+        order.pays_with(&[Fault::ResetAfterCharge, Fault::WebhookLost]).sees(504, "unknown");
         order.charges().is(1);
+        town.provider_stops();
+        town.messenger.goes(Pace::AtOnce);
+        // Whatever is asked from here on is asked late enough to be believed.
+        near_horizon_passes(&order);
+        let asked = town.messenger.questions();
+        wait_until("it was asked about past the horizon, twice", || {
+            order.record().is("unknown");
+            town.messenger.questions() > asked + 2
+        });
+        order.retries().sees(409, "outcome_unknown");
+
+        town.provider_returns();
+        order.comes_to(FOUND);
+        order.retries().sees_again(201, "succeeded");
+        order.is_told(Told {
+            record: &[BEGAN, DOUBTED, NOT_KNOWN, FOUND, "completed: 201"],
+            client: &["504 unknown", "409 outcome_unknown", "201 succeeded, replayed"],
+            ledger: &[PAID],
+        });
         town.the_judge_convicts(0);
     }
 }
@@ -147,7 +200,9 @@ fn mail_about_a_key_that_was_never_seen_is_kept() {
     town.order(100).pays().sees(201, "succeeded");
     let letter = town.postman.receives(&town);
     let unseen = r#"{"type": "charge.succeeded", "data": {"id": "ch_9", "merchant_key": "7zzzzzzzzzzzzzzzzzzzzzzzzzh4j1ngcvne", "status": "succeeded"}}"#;
-    let letter = letter.with_body(unseen).signed_with(crate::town::WEBHOOK_SECRET);
-    assert_eq!(letter.is_delivered_to_the_gateway(&town), (202, "kept_apart".to_owned()));
-    assert_eq!(letter.is_delivered_to_the_gateway(&town), (202, "kept_apart".to_owned()));
+    for event in [unseen.to_owned(), unseen.replace("charge.succeeded", "charge.failed")] {
+        let letter = letter.clone().with_body(&event).signed_with(crate::town::WEBHOOK_SECRET);
+        assert_eq!(letter.is_delivered_to_the_gateway(&town), (202, "kept_apart".to_owned()));
+        assert_eq!(letter.is_delivered_to_the_gateway(&town), (202, "kept_apart".to_owned()));
+    }
 }

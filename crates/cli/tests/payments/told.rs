@@ -14,6 +14,8 @@ pub(crate) mod step {
     pub(crate) const DOUBTED: &str = "in_progress → unknown: doubted, answered";
     /// Asked too early for that to mean anything, or about another attempt.
     pub(crate) const NOT_FOUND_YET: &str = "unknown → unknown: did_not_happen, says probe (negative_dropped)";
+    /// Asked, and nobody could say.
+    pub(crate) const NOT_KNOWN: &str = "unknown → unknown: not_known, says probe, not_known";
     pub(crate) const NOT_FOUND: &str = "unknown → failed_retryable: did_not_happen, says probe";
     pub(crate) const FOUND: &str = "unknown → completed: happened, says probe";
     pub(crate) const RAN_AGAIN: &str = "failed_retryable → in_progress: ran_again, did_not_happen";

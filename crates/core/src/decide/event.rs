@@ -192,8 +192,16 @@ pub struct Verdict {
 /// What was found.
 #[derive(Clone, Debug)]
 pub enum Finding {
-    /// It happened, and this is its answer. A refusal by the provider is one too. Found by looking, so it speaks of the life as it is.
+    /// It happened, and this is its answer, says a person who has looked at the row as it is. A refusal by the provider is one too.
     Happened(Arc<Answer>),
+    /// The same, found by a probe. It shows the life as it was when the probe asked: a success speaks for the life whatever came after, a refusal
+    /// only for what had been attempted by then.
+    Found {
+        /// What was found.
+        answer: Arc<Answer>,
+        /// The token of the last attempt, read before asking.
+        attempt: Option<Token>,
+    },
     /// The same, by an event of some attempt of the life, nobody knows of which: it may be older than the last one. A success speaks for the
     /// life all the same, a refusal only for the attempt that was refused.
     Announced(Arc<Answer>),
@@ -206,8 +214,13 @@ pub enum Finding {
         /// What to do where the grounds do not hold.
         otherwise: Retry,
     },
-    /// Nobody could say.
-    NotKnown(Retry),
+    /// Nobody could say. Of a row that has changed since, nothing was asked.
+    NotKnown {
+        /// The row's version, read before asking.
+        version: Version,
+        /// What then.
+        retry: Retry,
+    },
 }
 
 /// Why "it did not happen" can be believed.

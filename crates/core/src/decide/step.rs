@@ -76,7 +76,7 @@ pub enum Decision {
     Fenced(Option<Arc<Record>>),
     /// An act of an operator, or of the owner, that the record's state does not allow.
     Refused(Refusal),
-    /// A *happened* for a key that was never seen: keep it apart for a while.
+    /// What an event says of a key that was never seen: keep it apart for a while.
     KeepApart,
     /// The event means nothing to a record in this state.
     Nothing,

@@ -28,13 +28,13 @@ fn doubt_of(row: &Record) -> Doubt {
 
 /// In doubt since second 10; asked once, to be asked next at `second`.
 fn asked_once(second: u64) -> Record {
-    let unknown = sample(Phase::Unknown, &arrival(1)).row;
-    row_after(unknown.as_ref(), &not_known(token(1), retry(at(second))), at(15))
+    let unknown = sample(Phase::Unknown, &arrival(1)).row.unwrap();
+    row_after(Some(&unknown), &not_known(&unknown, retry(at(second))), at(15))
 }
 
 fn parked() -> Record {
-    let unknown = sample(Phase::Unknown, &arrival(1)).row;
-    row_after(unknown.as_ref(), &not_known(token(1), Retry { at: at(15).at, park_after: 1 }), at(15))
+    let unknown = sample(Phase::Unknown, &arrival(1)).row.unwrap();
+    row_after(Some(&unknown), &not_known(&unknown, Retry { at: at(15).at, park_after: 1 }), at(15))
 }
 
 fn must_keep(row: &Record, event: &Event, now: Now, decision: &Decision) {

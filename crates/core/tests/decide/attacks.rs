@@ -110,7 +110,7 @@ fn attack_04_a_negative_verdict_about_another_attempt_is_dropped() {
 
     // Even about the same attempt: if the row changed after it was read, the answer is about an older question.
     let probe = not_found(&unknown_2, at(2_000));
-    let asked_again = row_after(Some(&unknown_2), &not_known(unknown_2.life, retry(at(1_500))), at(1_500));
+    let asked_again = row_after(Some(&unknown_2), &not_known(&unknown_2, retry(at(1_500))), at(1_500));
     assert_eq!(row_after(Some(&asked_again), &probe, at(2_001)).state.kind(), StateKind::Unknown);
     // The same attempt, declared final by the provider, is believed.
     let own = did_not_happen(second.holder.life, Grounds::Final { fence: second.holder.fence }, at(500));

@@ -160,7 +160,7 @@ fn questions_without_an_answer_park() {
     assert_eq!(row.due_at(), Some(at(1).at), "asked at once");
     for tries in 1..=20_u32 {
         let next_question = at(u64::from(tries) * 100);
-        let (next, step) = apply(Some(&row), &not_known(row.life, retry(next_question)), at(2));
+        let (next, step) = apply(Some(&row), &not_known(&row, retry(next_question)), at(2));
         row = next.unwrap();
         assert_eq!(step.notices.contains(&Notice::Parked), tries == 20);
         assert_eq!(row.due_at(), (tries < 20).then_some(next_question.at));

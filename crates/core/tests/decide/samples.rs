@@ -128,12 +128,18 @@ pub(crate) fn retry(at: Now) -> Retry {
     Retry { at: at.at, park_after: 20 }
 }
 
-fn verdict(life: Token, finding: Finding) -> Event {
+pub(crate) fn verdict(life: Token, finding: Finding) -> Event {
     Event::Verdict(Verdict { life, source: "probe".into(), reference: None, finding })
 }
 
 pub(crate) fn happened(life: Token, status: u16) -> Event {
     verdict(life, Finding::Happened(answer(status)))
+}
+
+/// A probe that read `row`, asked, and found this.
+pub(crate) fn found(row: &Record, status: u16) -> Event {
+    let attempt = row.grant.map(|grant| grant.token);
+    verdict(row.life, Finding::Found { answer: answer(status), attempt })
 }
 
 /// An event says that some attempt of the life happened.
@@ -153,8 +159,9 @@ pub(crate) fn did_not_happen(life: Token, grounds: Grounds, now: Now) -> Event {
     verdict(life, Finding::DidNotHappen { grounds, backoff: 5 * S, otherwise })
 }
 
-pub(crate) fn not_known(life: Token, retry: Retry) -> Event {
-    verdict(life, Finding::NotKnown(retry))
+/// A probe that read `row`, asked, and was told nothing.
+pub(crate) fn not_known(row: &Record, retry: Retry) -> Event {
+    verdict(row.life, Finding::NotKnown { version: row.version, retry })
 }
 
 pub(crate) fn clean_up(arrival: Arrival, over: Option<Version>) -> Event {

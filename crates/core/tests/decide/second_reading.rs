@@ -66,6 +66,50 @@ fn nor_when_an_event_tells_of_it() {
     }
 }
 
+/// The same by a probe that was slow: it read the row before attempt 2, and had found attempt 1's refusal; meanwhile an operator freed the key, and
+/// attempt 2 charged. Whatever became of attempt 2, it is not settled by that; a success speaks for the life all the same, and so does a
+/// refusal that is found by asking now.
+#[test]
+fn nor_when_a_probe_that_asked_before_it_tells_of_it() {
+    let (row, one) = granted(None, arrival(1), at(0));
+    let unknown_1 = row_after(Some(&row), &doubt(one.holder), at(10));
+    let slow = |status| found(&unknown_1, status);
+    let freed = row_after(Some(&unknown_1), &not_found(&unknown_1, at(200)), at(200));
+    let (running, two) = granted(Some(&freed), arrival(2), at(201));
+    let unknown_2 = row_after(Some(&running), &doubt(two.holder), at(210));
+
+    let (kept, step) = apply(Some(&unknown_2), &slow(402), at(211));
+    assert_eq!(kept.as_ref(), Some(&unknown_2), "untouched: a probe under way keeps naming it");
+    assert_eq!((step.decision, &step.notices[..]), (Decision::Nothing, &[Notice::NegativeDropped][..]));
+    for now in [at(205), at(400)] {
+        let kept = row_after(Some(&running), &slow(402), now);
+        assert_eq!(kept.state, State::InProgress, "evidence, also where the lease has lapsed");
+        assert_eq!(row_after(Some(&kept), &Event::Sweep, at(401)).state.kind(), StateKind::Unknown);
+    }
+    for event in [slow(201), found(&unknown_2, 201), found(&unknown_2, 402)] {
+        assert_eq!(apply(Some(&unknown_2), &event, at(212)).1.decision, Decision::Done, "{event:?}");
+    }
+    // Where nothing was attempted since, it is of the attempt that was asked about.
+    for row in [&unknown_1, &freed] {
+        assert_eq!(row_after(Some(row), &slow(402), at(212)).state, State::Completed(answer(402)));
+    }
+}
+
+/// A question that nobody could answer, about a row that has changed since: it counted as a try, and made what another node was about to
+/// prove void.
+#[test]
+fn a_stale_not_known_counts_nothing_and_voids_nothing() {
+    let (row, one) = granted(None, arrival(1), at(0));
+    let unknown = row_after(Some(&row), &doubt(one.holder), at(10));
+    let slow = not_known(&unknown, Retry { at: at(900).at, park_after: 1 });
+    let claim = Event::Ask(Ask::Claim { version: unknown.version, until: at(600).at });
+    let claimed = row_after(Some(&unknown), &claim, at(500));
+    let (kept, step) = apply(Some(&claimed), &slow, at(501));
+    assert_eq!((kept.as_ref(), step.decision), (Some(&claimed), Decision::Nothing));
+    let other = not_found(&claimed, at(500));
+    assert_eq!(row_after(kept.as_ref(), &other, at(502)).state, State::FailedRetryable);
+}
+
 /// Nor when attempt 2 has lapsed, and nobody has swept it yet.
 #[test]
 fn nor_when_an_event_finds_attempt_2_lapsed() {
@@ -180,7 +224,7 @@ fn a_final_webhook_does_not_take_a_parked_record_out_of_unknown() {
     let (row, l) = granted(None, arrival(1), at(0));
     let row = row_after(Some(&row), &Event::Advance { holder: l.holder, point: point() }, at(5));
     let row = row_after(Some(&row), &doubt(l.holder), at(10));
-    let row = row_after(Some(&row), &not_known(row.life, Retry { at: at(20).at, park_after: 1 }), at(11));
+    let row = row_after(Some(&row), &not_known(&row, Retry { at: at(20).at, park_after: 1 }), at(11));
     let row = row_after(
         Some(&row),
         &did_not_happen(row.life, Grounds::Final { fence: l.holder.fence }, at(12)),

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use oncegate_core::decide::{Arrival, Ask, Decision, Event, Grounds, Next, Step};
+use oncegate_core::decide::{Arrival, Ask, Decision, Event, Finding, Grounds, Next, Step};
 use oncegate_core::record::{CrashPolicy, Execution, GoneStatus, Record, State, Terms};
 
 use super::samples::*;
@@ -312,7 +312,7 @@ pub(crate) const ROWS: &[Row] = &[
         name: "ask soon",
         first: inline,
         event: |_| Event::Ask(Ask::Soon),
-        cells: ["–", "–", "–", "–", "–", "–", "–", "–"],
+        cells: ["KeepApart", "–", "–", "–", "–", "–", "–", "–"],
     },
     Row {
         name: "ask again (operator)",
@@ -357,7 +357,7 @@ pub(crate) const ROWS: &[Row] = &[
             Some(row) => not_found(row, at(86_400)),
             None => did_not_happen(token(1), Grounds::Final { fence: s.holder.fence }, s.now),
         },
-        cells: ["–", "–", "–", "–", "–", "–", "Done → failed_retryable", "–"],
+        cells: ["KeepApart", "–", "–", "–", "–", "–", "Done → failed_retryable", "–"],
     },
     Row {
         name: "verdict: it did not happen (before the horizon, or of another attempt)",
@@ -366,12 +366,15 @@ pub(crate) const ROWS: &[Row] = &[
             Some(row) => not_found(row, at(21)),
             None => did_not_happen(token(1), Grounds::Final { fence: s.holder.fence }, s.now),
         },
-        cells: ["–", "–", "–", "–", "–", "–", "Done → unknown", "–"],
+        cells: ["KeepApart", "–", "–", "–", "–", "–", "Done → unknown", "–"],
     },
     Row {
         name: "verdict: not known",
         first: inline,
-        event: |s| not_known(token(1), retry(s.now)),
+        event: |s| {
+            let finding = Finding::NotKnown { version: s.version(), retry: retry(s.now) };
+            verdict(token(1), finding)
+        },
         cells: ["–", "–", "–", "–", "–", "–", "Done → unknown", "–"],
     },
     Row {

@@ -62,13 +62,10 @@ fn all_told(who: &Who) -> Vec<Entry> {
             all.extend(told(sample.row.as_ref(), &reap(), sample.now, who));
         }
     }
-    let asked = row_after(sample(Phase::Unknown, &arrival(1)).row.as_ref(), &not_known_until(500), at(30));
+    let unknown = sample(Phase::Unknown, &arrival(1)).row.unwrap();
+    let asked = row_after(Some(&unknown), &not_known(&unknown, retry(at(500))), at(30));
     all.extend(told(Some(&asked), &Event::Ask(Ask::Soon), at(40), who));
     all
-}
-
-fn not_known_until(second: u64) -> Event {
-    not_known(token(1), retry(at(second)))
 }
 
 #[test]

@@ -284,7 +284,7 @@ fn stale_negatives_neither_park_nor_void_a_probe() {
     assert_eq!(row_after(Some(&after), &probe, at(501)).state, State::FailedRetryable);
 
     // Where the next question is far off, a negative event brings it forward, and is no question itself.
-    let later = row_after(Some(&unknown), &not_known(row.life, retry(at(5_000))), at(2));
+    let later = row_after(Some(&unknown), &not_known(&unknown, retry(at(5_000))), at(2));
     let woken = row_after(Some(&later), &stale, at(400));
     let State::Unknown(doubt) = &woken.state else { panic!("{woken:?}") };
     assert_eq!((doubt.reconcile_after, doubt.tries), (at(400).at, 1));
@@ -352,10 +352,10 @@ fn parked_stays_parked() {
     let (row, lease) = granted(None, arrival(1), at(0));
     let mut row = row_after(Some(&row), &doubt(lease.holder), at(1));
     for _ in 0..20 {
-        row = row_after(Some(&row), &not_known(row.life, retry(at(2))), at(2));
+        row = row_after(Some(&row), &not_known(&row, retry(at(2))), at(2));
     }
     let patient = oncegate_core::decide::Retry { at: at(3).at, park_after: 1_000 };
-    let row = row_after(Some(&row), &not_known(row.life, patient), at(3));
+    let row = row_after(Some(&row), &not_known(&row, patient), at(3));
     assert!(matches!(&row.state, State::Unknown(doubt) if doubt.parked));
 }
 

@@ -343,7 +343,7 @@ impl World {
 
     /// What is found when it is asked about now.
     fn ask_about(&self, row: &Record) -> Event {
-        if self.is_visible(row.life) { happened(row.life, 201) } else { not_found(row, self.now()) }
+        if self.is_visible(row.life) { found(row, 201) } else { not_found(row, self.now()) }
     }
 
     fn claim(&mut self, n: Reconciler) {

@@ -1,7 +1,8 @@
 //! What others say of an attempt: a provider's webhook. And what was said of a record before there was one.
 //!
 //! **Invariants:** *happened* is applied, kept as evidence, or kept apart; never acknowledged and dropped. A negative settles only
-//! what the provider declares final of the very attempt, and is not acknowledged while that attempt runs; otherwise it wakes the probe.
+//! what the provider declares final of the very attempt, and is not acknowledged while that attempt runs; otherwise it wakes the probe. About a
+//! record that is not there it is kept apart too, and then goes by the same rules: final it names its attempt, so it settles none that began later.
 
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -114,9 +115,6 @@ impl<S: Store> Engine<S> {
         if let Some(heard) = self.hear_now(message, probe).await? {
             return Ok(heard);
         }
-        if !matches!(message.says, Says::Happened(_)) {
-            return Ok(Heard::Nothing);
-        }
         let at = self.now().at;
         let apart =
             Apart { name: message.name.clone(), at, until: at.plus(keep_for), bytes: encode(message) };
@@ -185,16 +183,16 @@ impl<S: Store> Engine<S> {
         let mut done = Vec::new();
         let mut references = 0;
         let mut failed = None;
-        for (apart, message) in page.iter().zip(messages) {
+        for (apart, message) in page.iter().zip(&messages) {
             *after = Some(Apart { bytes: Vec::new(), ..apart.clone() });
             let is_applied = match message {
                 Ok(message) if message.record().is_none() => {
                     references += 1;
-                    self.is_applied(&message, probe).await
+                    self.is_applied(message, probe).await
                 }
                 Ok(message) => match rows.next() {
                     None | Some(Ok(None)) => Ok(false),
-                    Some(_) => self.is_applied(&message, probe).await,
+                    Some(_) => self.is_applied(message, probe).await,
                 },
                 Err(error) => {
                     tracing::error!(name = %apart.name, %error, "a message that was kept apart cannot be read; it is dropped at its end");
@@ -202,7 +200,11 @@ impl<S: Store> Engine<S> {
                 }
             };
             match is_applied {
-                Ok(is_applied) if is_applied || self.is_over(apart) => done.push(apart.clone()),
+                Ok(true) => done.push(apart.clone()),
+                Ok(false) if self.now().at >= apart.until => {
+                    tell_of_end(apart, message.as_ref().ok());
+                    done.push(apart.clone());
+                }
                 Ok(_) => {}
                 Err(error) => {
                     failed = Some(error);
@@ -221,7 +223,8 @@ impl<S: Store> Engine<S> {
 
     async fn is_applied(&self, message: &Message, probe: &dyn Probe) -> Result<bool, Arc<StoreError>> {
         match self.hear_now(message, probe).await {
-            Ok(heard) => Ok(heard.is_some()),
+            // The last word on an attempt that still runs is kept until it holds.
+            Ok(heard) => Ok(heard.is_some_and(|heard| heard != Heard::TooEarly)),
             // What comes after it is not to wait for somebody to mend the row.
             Err(error) if error.kind() == Kind::Unreadable => {
                 tracing::error!(about = ?message.about, %error, "a message cannot be applied: its record cannot be read");
@@ -229,15 +232,6 @@ impl<S: Store> Engine<S> {
             }
             Err(error) => Err(error),
         }
-    }
-
-    fn is_over(&self, apart: &Apart) -> bool {
-        let is_over = self.now().at >= apart.until;
-        if is_over {
-            counter!(names::APART_EXPIRED).increment(1);
-            tracing::warn!(name = %apart.name, "a message about a key or a reference that was never seen has come to its end");
-        }
-        is_over
     }
 
     /// `None`: there is no record, or none that has learnt the reference.
@@ -314,7 +308,10 @@ impl<S: Store> Engine<S> {
             },
             // Of another life it wakes nobody.
             Says::Failed if life == row.life => return Event::Ask(Ask::Soon),
-            Says::Failed => Finding::NotKnown(Retry { at: self.now().at, park_after: u32::MAX }),
+            Says::Failed => Finding::NotKnown {
+                version: row.version,
+                retry: Retry { at: self.now().at, park_after: u32::MAX },
+            },
         };
         Event::Verdict(Verdict {
             life,
@@ -322,6 +319,16 @@ impl<S: Store> Engine<S> {
             reference: message.reference.clone(),
             finding,
         })
+    }
+}
+
+/// Nobody missed an effect that is said not to have happened: only of the others somebody must hear.
+fn tell_of_end(apart: &Apart, message: Option<&Message>) {
+    if message.is_none_or(|message| matches!(message.says, Says::Happened(_))) {
+        counter!(names::APART_EXPIRED).increment(1);
+        tracing::warn!(name = %apart.name, "a message about a key or a reference that was never seen has come to its end");
+    } else {
+        tracing::debug!(name = %apart.name, "a negative about a key or a reference that was never seen has come to its end");
     }
 }
 

@@ -2,17 +2,21 @@
 //!
 //! **Invariants:** a question is claimed by a write before it is asked, so that nodes do not ask twice, and a claim has an end. A
 //! verdict names the row as it was *before* the question, so that what became of it meanwhile stands. What is of an operation that is
-//! not this service's is left to whoever knows it, and stands in nobody's way.
+//! not this service's is left to whoever knows it, and stands in nobody's way; nor do the questions of one operation in the way of another's:
+//! each has places of its own, and the loop waits for none of them ([`super::lines`]).
 
+use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use futures_util::{FutureExt, StreamExt};
 use metrics::counter;
 use oncegate_core::audit::Who;
 use oncegate_core::decide::{Ask, Decision, Event, Finding, Grounds, Next, Retry, Verdict};
 use oncegate_core::record::{Reason, Record, State};
+use oncegate_core::scope::Operation;
 use oncegate_core::time::Now;
 use oncegate_store::{Due, Store, StoreError};
 
@@ -32,13 +36,43 @@ const SCANS: u32 = 4;
 const SOURCE: &str = "probe";
 
 impl<S: Store> Engine<S> {
+    /// One pass that ends when all its questions have.
     pub(super) async fn reconcile(
         &self,
         options: &WorkerOptions,
         probe: &dyn Probe,
     ) -> Result<Pass, Arc<StoreError>> {
+        let mut lines: HashMap<Operation, Vec<Record>> = HashMap::new();
+        let limit = options.line_max();
+        // Nobody is asked before the look is over, so it goes as far as it may: whoever waits behind one operation's has a part in this pass.
+        let found = self.find_doubts(options, probe, usize::MAX, |row| {
+            let line = lines.entry(row.operation.clone()).or_default();
+            let has_room = line.len() < limit;
+            if has_room {
+                line.push(row);
+            }
+            has_room
+        });
+        let found = found.await?;
+        let asked = lines.into_values().map(|rows| self.ask_about_all(rows, options, probe));
+        let mut changed = 0;
+        for asked in join_all(asked).await {
+            changed += asked?;
+        }
+        Ok(Pass { changed, more: found.more && changed > 0, ..found })
+    }
+
+    /// Offers what is due to `take`, which says whether it takes it, until it has taken `enough` and refused none. What it does not take now is
+    /// met again in the next round.
+    pub(super) async fn find_doubts(
+        &self,
+        options: &WorkerOptions,
+        probe: &dyn Probe,
+        enough: usize,
+        take: impl FnMut(Record) -> bool + Send,
+    ) -> Result<Pass, Arc<StoreError>> {
         let mut looked = std::mem::take(&mut *self.doubts_looked());
-        let passed = self.reconcile_from(&mut looked, options, probe).await;
+        let passed = self.find_doubts_from(&mut looked, options, probe, enough, take).await;
         // Also after an error: the next pass goes on behind what this one has looked at.
         *self.doubts_looked() = looked;
         passed
@@ -48,45 +82,46 @@ impl<S: Store> Engine<S> {
         self.0.doubts_looked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From where the last pass came to, until there is enough to ask about, or no more rows. Then the next one begins with the longest due again.
-    async fn reconcile_from(
+    /// From where the last pass came to, until there is enough, or no more rows, or as far as a pass may look. After the last row the next one
+    /// begins with the longest due again.
+    async fn find_doubts_from(
         &self,
         looked: &mut Looked,
         options: &WorkerOptions,
         probe: &dyn Probe,
+        enough: usize,
+        mut take: impl FnMut(Record) -> bool + Send,
     ) -> Result<Pass, Arc<StoreError>> {
-        let limit = options.batch.min(4 * options.probes_at_once.max(1)).max(1);
+        let limit = options.line_max();
         let mut pass = Pass::default();
-        let mut own = Vec::new();
         let mut is_round = false;
         for scan in 0..SCANS {
             let ahead = looked.next(&*self.0.store, Due::Doubted, self.now().at, limit << scan).await?;
             is_round = ahead.is_end;
+            let mut is_all_taken = true;
             for row in ahead.rows {
-                if own.len() >= limit {
-                    is_round = false;
-                    break;
-                }
                 looked.at(Due::Doubted, &row);
                 pass.seen += 1;
-                if probe.knows(&row) {
-                    own.push(row);
-                } else {
+                if !probe.knows(&row) {
                     tracing::debug!(record = %row.id, operation = %row.operation, "not of this service; left to the one whose it is");
+                    is_all_taken = false;
+                } else if take(row) {
+                    pass.changed += 1;
+                } else {
+                    is_all_taken = false;
                 }
             }
-            if is_round || own.len() >= limit {
+            if is_round || (is_all_taken && pass.changed >= enough) {
                 break;
             }
         }
         if is_round {
             *looked = Looked::default();
         }
-        pass.changed = self.ask_about_all(own, options, probe).await?;
         Ok(Pass { more: !is_round && pass.changed > 0, ..pass })
     }
 
-    /// Says about how many of them anything came of it.
+    /// About rows of one operation. Says about how many of them anything came of it.
     async fn ask_about_all(
         &self,
         rows: Vec<Record>,
@@ -105,7 +140,7 @@ impl<S: Store> Engine<S> {
     }
 
     /// Asks about one record; says whether anything came of it.
-    async fn ask_about(&self, row: Record, probe: &dyn Probe) -> Result<bool, Arc<StoreError>> {
+    pub(super) async fn ask_about(&self, row: Record, probe: &dyn Probe) -> Result<bool, Arc<StoreError>> {
         let patience = probe.patience(&row);
         let until = self.now().at.plus(patience.timeout).plus(CLAIM_SLACK);
         let claim = Event::Ask(Ask::Claim { version: row.version, until });
@@ -116,7 +151,7 @@ impl<S: Store> Engine<S> {
         };
         let asked = self.now();
         let found = ask(probe, &row, patience.timeout).await;
-        counter!(names::PROBE, "found" => word(&found)).increment(1);
+        let found_word = word(&found);
         let why = match &found {
             Found::NotKnown(why) => Some(Reason::new("not_known", why.clone())),
             Found::NobodyToAsk => Some(Reason::new("nobody_to_ask", "no probe is configured for its route")),
@@ -125,9 +160,11 @@ impl<S: Store> Engine<S> {
         let who = Who { reason: why, ..self.0.who.clone() };
         let verdict = verdict(&row, found, patience, asked, self.now());
         let id = row.id;
-        let stepped = self.step_as(&Event::Verdict(verdict), Some(row), &who).await?;
+        let stepped = self.step_as(&Event::Verdict(verdict), Some(row), &who).await;
+        // Counted when the verdict is written, or is not to be: whoever sees the number sees what came of it.
+        counter!(names::PROBE, "found" => found_word).increment(1);
         self.settled_by_worker(id);
-        Ok(stepped.step.decision == Decision::Done)
+        Ok(stepped?.step.decision == Decision::Done)
     }
 }
 
@@ -162,10 +199,14 @@ fn verdict(row: &Record, found: Found, patience: Patience, asked: Now, now: Now)
     let at = now.at.plus(patience.pause(tries).mul_f64(fraction()));
     let retry = Retry { at, park_after: patience.park_after.max(1) };
     let (finding, reference) = match found {
-        Found::Happened { answer, reference } => (Finding::Happened(answer), reference),
+        Found::Happened { answer, reference } => {
+            (Finding::Found { answer, attempt: row.grant.map(|grant| grant.token) }, reference)
+        }
         Found::DidNotHappen => (did_not_happen(row, retry, patience, asked, now), None),
-        Found::NotKnown(_) => (Finding::NotKnown(retry), None),
-        Found::NobodyToAsk => (Finding::NotKnown(Retry { at, park_after: 1 }), None),
+        Found::NotKnown(_) => (Finding::NotKnown { version: row.version, retry }, None),
+        Found::NobodyToAsk => {
+            (Finding::NotKnown { version: row.version, retry: Retry { at, park_after: 1 } }, None)
+        }
     };
     Verdict { life: row.life, source: SOURCE.into(), reference, finding }
 }
@@ -173,7 +214,7 @@ fn verdict(row: &Record, found: Found, patience: Patience, asked: Now, now: Now)
 /// Before the horizon nothing is proved, and what is late may still be found: it is asked again, after longer and longer pauses, once right
 /// after the horizon, and not given up before. The core counts no such question, so how long the doubt has lasted gives the pause.
 fn did_not_happen(row: &Record, retry: Retry, patience: Patience, asked: Now, now: Now) -> Finding {
-    let Some(grant) = row.grant else { return Finding::NotKnown(retry) };
+    let Some(grant) = row.grant else { return Finding::NotKnown { version: row.version, retry } };
     let otherwise = match (row.terms.horizon, &row.state) {
         (Some(horizon), State::Unknown(doubt)) => {
             let proves = grant.lease_until.plus(horizon).plus(2 * now.error).plus(AFTER_HORIZON);

@@ -4,14 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncegate_core::audit::Act;
-use oncegate_core::decide::Notice;
+use oncegate_core::decide::{Decision, Notice};
 use oncegate_core::record::StateKind;
 use oncegate_engine::{Engine, Found, Heard, NoProbe, Pass, Route, Says, Settled, Worker};
 use oncegate_store::faulty::Fault;
 
-use crate::crew::{Reply, Script, acts, doubted, found, node, nodes, pass, reconcile, story, with_status};
+use crate::crew::{
+    Reply, Script, acts, doubted, found, node, nodes, not_known, pass, reconcile, story, with_status,
+};
 use crate::messages::message;
-use crate::world::{HOUR, Shaky, answer, complete, done, held, id, replayed, route, row, soon, state};
+use crate::world::{
+    HOUR, Shaky, answer, complete, did_not_happen, done, held, id, replayed, route, row, soon, state,
+};
 
 const HORIZON: Duration = Duration::from_mins(30);
 
@@ -109,6 +113,58 @@ async fn a_slow_not_found_about_an_older_attempt_is_dropped() {
     assert_eq!(row(&a, id).await, second, "untouched");
     let last = story(&a, id).await.pop().unwrap();
     assert_eq!((last.act, &last.notices[..]), (Act::DidNotHappen, &[Notice::NegativeDropped][..]));
+}
+
+/// Attack 4, with a refusal: the probe has found that attempt 1 was declined, and is slow to say so. Meanwhile an operator frees the key, and attempt 2
+/// charges and falls into doubt. The refusal completed it: its client was told 402, and charged.
+#[tokio::test]
+async fn a_slow_refusal_of_an_older_attempt_is_dropped() {
+    for status in [402, 201] {
+        let (engine, _, _) = node().await;
+        let route = with_horizon();
+        let id = doubted(&engine, &route, "k").await;
+        let meanwhile = async {
+            assert_eq!(did_not_happen(&engine, id).await, Decision::Done);
+            assert_eq!(state(&engine, id).await, StateKind::FailedRetryable);
+            doubted(&engine, &route, "k").await;
+            row(&engine, id).await
+        };
+        let (asked, second) = asked_while(&engine, found(status), meanwhile).await;
+        let last = story(&engine, id).await.pop().unwrap();
+        if status == 402 {
+            assert_eq!(asked.changed, 0);
+            assert_eq!(row(&engine, id).await, second, "untouched");
+            assert_eq!((last.act, &last.notices[..]), (Act::Happened, &[Notice::NegativeDropped][..]));
+            // Asked about as it is now, it is settled.
+            reconcile(&engine, &Script::finding([found(201)])).await;
+        }
+        assert_eq!(replayed(&engine, &route, "k").await.status(), 201, "a success speaks for the life");
+    }
+}
+
+/// A question that nobody answers until its claim is over: another node has asked meanwhile. What comes of the first one counts nothing, and
+/// does not make the other's "not found" void.
+#[tokio::test]
+async fn a_slow_question_without_an_answer_changes_nothing() {
+    let (a, b, _, hand) = nodes().await;
+    let route = with_horizon();
+    let id = doubted(&a, &route, "k").await;
+    hand.turn(2 * HORIZON);
+    let second = Script::new([Reply::Waits(Found::DidNotHappen)]);
+    let mut other = Box::pin(reconcile(&b, &second));
+    let meanwhile = async {
+        hand.turn(HOUR);
+        tokio::select! {
+            asked = &mut other => panic!("{asked:?}"),
+            () = second.until_asked(1) => (),
+        }
+        row(&b, id).await
+    };
+    let (asked, claimed) = asked_while(&a, not_known(), meanwhile).await;
+    assert_eq!((asked.changed, row(&a, id).await), (0, claimed));
+    second.let_go();
+    soon(other).await;
+    assert_eq!(state(&b, id).await, StateKind::FailedRetryable);
 }
 
 /// The webhook is first: *happened* absorbs, and the probe's "not found" contradicts it.

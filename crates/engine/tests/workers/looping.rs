@@ -69,9 +69,16 @@ impl Probe for Rude {
 async fn a_panic_ends_no_worker() {
     let (engine, _, _) = node().await;
     let id = doubted(&engine, &ietf(), "k").await;
-    let mut workers = engine.start_workers(&ticking(), &(Arc::new(Rude(AtomicUsize::new(0))) as _));
-    soon(workers.until_passes(Worker::Reconciler, 7)).await;
-    assert_eq!(state(&engine, id).await, StateKind::Completed);
+    let rude = Arc::new(Rude(AtomicUsize::new(0)));
+    let mut workers = engine.start_workers(&ticking(), &(Arc::clone(&rude) as _));
+    soon(async {
+        while state(&engine, id).await != StateKind::Completed {
+            let passes = workers.passes(Worker::Reconciler);
+            workers.until_passes(Worker::Reconciler, passes + 1).await;
+        }
+    })
+    .await;
+    assert!(rude.0.load(Ordering::SeqCst) > 5, "five panics, and then a question");
 }
 
 /// The store panics in the writer's hands: the pass fails, and the next one does its work.

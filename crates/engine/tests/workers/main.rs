@@ -7,6 +7,7 @@ mod crew;
 mod deferred;
 mod executions;
 mod failing;
+mod fairness;
 mod looping;
 mod messages;
 mod operators;

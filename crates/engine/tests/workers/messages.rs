@@ -12,8 +12,8 @@ use oncegate_core::record::{Record, StateKind};
 use oncegate_core::response::Answer;
 use oncegate_core::time::Now;
 use oncegate_engine::{
-    About, Arrived, Asking, Engine, Heard, Life, Message, NoProbe, NodeClock, Options, Pass, Probe, Says,
-    Worker, WorkerOptions,
+    About, Arrived, Asking, Engine, Heard, Life, Message, NoProbe, NodeClock, Options, Pass, Patience, Probe,
+    Says, Worker, WorkerOptions,
 };
 use oncegate_store::faulty::Fault;
 use oncegate_store::memory::MemoryStore;
@@ -168,14 +168,88 @@ async fn references_that_nobody_learns_are_looked_for_a_few_at_a_time() {
     assert_eq!(seen, [256, 256, 88, 256]);
 }
 
-/// A negative about nobody says nothing about whoever comes.
+/// A patience in which nobody is asked a second time by itself.
+fn asked_rarely() -> Patience {
+    Patience { backoff: HOUR, backoff_max: HOUR, ..Patience::default() }
+}
+
+/// It was answered "nothing to do", and forgotten. It is kept, once, and wakes the probe of the record that has appeared and is in doubt.
 #[tokio::test]
-async fn a_negative_about_a_key_never_seen_is_not_kept() {
-    let (engine, _, _) = node().await;
-    let id = id(&ietf(), "k");
-    for says in [Says::Failed, Says::FailedForGood(Fence::from_raw(1))] {
-        assert_eq!(hear(&engine, &message(id, says)).await, Heard::Nothing);
+async fn a_negative_before_its_record_is_kept_and_wakes_the_probe() {
+    let (engine, _, hand) = node().await;
+    let route = ietf();
+    for _ in 0..2 {
+        assert_eq!(hear(&engine, &failed(id(&route, "k"))).await, Heard::KeptApart);
+        hand.turn(SECOND);
     }
+    assert_eq!(kept_apart(&engine).await, 1);
+    let id = doubted(&engine, &route, "k").await;
+    reconcile(&engine, &Script::finding([not_known()]).with(asked_rarely())).await;
+    assert!(doubt_of(&engine, id).await.reconcile_after > hand.now());
+    assert_eq!(pass(&engine, Worker::Apart).await.changed, 1);
+    assert_eq!(kept_apart(&engine).await, 0);
+    assert_eq!(doubt_of(&engine, id).await.reconcile_after, hand.now(), "woken");
+    assert_eq!(acts(&engine, id).await, [Act::Doubted, Act::NotKnown, Act::Woken]);
+}
+
+/// The record appears while its attempt runs: there is nobody to wake, and whatever falls into doubt is asked about at once.
+#[tokio::test]
+async fn a_negative_whose_record_appears_in_progress_has_nobody_to_wake() {
+    let (engine, _, hand) = node().await;
+    let route = ietf();
+    assert_eq!(hear(&engine, &failed(id(&route, "k"))).await, Heard::KeptApart);
+    let mut holder = held(&engine, &route, "k").await;
+    holder.begin().unwrap();
+    assert_eq!(pass(&engine, Worker::Apart).await.changed, 1);
+    assert_eq!(kept_apart(&engine).await, 0);
+    done(holder, doubt()).await;
+    assert_eq!(doubt_of(&engine, id(&route, "k")).await.reconcile_after, hand.now());
+}
+
+/// The last word on an attempt whose record is not there, or not yet: kept while that attempt runs, and applied when it ends in doubt.
+#[tokio::test]
+async fn a_final_negative_before_its_record_is_kept_and_settles_the_attempt_that_it_names() {
+    let (engine, _, hand) = node().await;
+    let route = ietf();
+    let fence = Fence::next(None, hand.now());
+    let id = id(&route, "k");
+    assert_eq!(hear(&engine, &message(id, Says::FailedForGood(fence))).await, Heard::KeptApart);
+    let mut holder = held(&engine, &route, "k").await;
+    assert_eq!(holder.fence(), fence);
+    holder.begin().unwrap();
+    assert_eq!(pass(&engine, Worker::Apart).await.changed, 0);
+    assert_eq!(kept_apart(&engine).await, 1, "it does not hold yet");
+    done(holder, doubt()).await;
+    assert_eq!(pass(&engine, Worker::Apart).await.changed, 1);
+    assert_eq!((state(&engine, id).await, kept_apart(&engine).await), (StateKind::FailedRetryable, 0));
+}
+
+/// Attack 4, for what was kept apart: an attempt that began after the event is not the one that it names.
+#[tokio::test]
+async fn a_final_negative_before_its_record_does_not_settle_an_attempt_that_begins_after_it() {
+    let (engine, _, hand) = node().await;
+    let route = ietf();
+    let older = Fence::next(None, hand.now());
+    assert_eq!(hear(&engine, &message(id(&route, "k"), Says::FailedForGood(older))).await, Heard::KeptApart);
+    hand.turn(SECOND);
+    let id = doubted(&engine, &route, "k").await;
+    reconcile(&engine, &Script::finding([not_known()]).with(asked_rarely())).await;
+    assert_eq!(pass(&engine, Worker::Apart).await.changed, 1);
+    assert_eq!((state(&engine, id).await, kept_apart(&engine).await), (StateKind::Unknown, 0));
+    assert_eq!(doubt_of(&engine, id).await.reconcile_after, hand.now(), "it only wakes the probe");
+    assert_eq!(story(&engine, id).await.pop().unwrap().notices, [Notice::NegativeDropped]);
+}
+
+/// Nobody missed anything.
+#[tokio::test]
+async fn a_negative_whose_record_never_appears_is_dropped_at_its_end() {
+    let (engine, _, hand) = node().await;
+    for says in [Says::Failed, Says::FailedForGood(Fence::from_raw(1))] {
+        let message = Message { name: format!("{says:?}").into(), ..message(id(&ietf(), "k"), says) };
+        assert_eq!(hear(&engine, &message).await, Heard::KeptApart);
+    }
+    hand.turn(HOUR);
+    assert_eq!(pass(&engine, Worker::Apart).await.changed, 2);
     assert_eq!(kept_apart(&engine).await, 0);
 }
 
@@ -519,12 +593,7 @@ async fn happened_absorbs_failed_in_either_order() {
 async fn a_negative_that_is_not_final_only_wakes_the_probe() {
     let (engine, _, hand) = node().await;
     let id = doubted(&engine, &ietf(), "k").await;
-    let patience = oncegate_engine::Patience {
-        backoff: HOUR,
-        backoff_max: HOUR,
-        ..oncegate_engine::Patience::default()
-    };
-    let probe = Script::finding([not_known()]).with(patience);
+    let probe = Script::finding([not_known()]).with(asked_rarely());
     reconcile(&engine, &probe).await;
     let asked = doubt_of(&engine, id).await;
     assert!(asked.reconcile_after > hand.now());
@@ -562,12 +631,7 @@ async fn a_final_negative_settles_only_the_attempt_that_it_names() {
 async fn a_final_negative_of_an_older_attempt_wakes_the_probe() {
     let (engine, _, hand) = node().await;
     let id = doubted(&engine, &ietf(), "k").await;
-    let patience = oncegate_engine::Patience {
-        backoff: HOUR,
-        backoff_max: HOUR,
-        ..oncegate_engine::Patience::default()
-    };
-    reconcile(&engine, &Script::finding([not_known()]).with(patience)).await;
+    reconcile(&engine, &Script::finding([not_known()]).with(asked_rarely())).await;
     assert!(doubt_of(&engine, id).await.reconcile_after > hand.now());
     assert_eq!(hear(&engine, &message(id, Says::FailedForGood(Fence::from_raw(1)))).await, Heard::Woken);
     assert_eq!(doubt_of(&engine, id).await.reconcile_after, hand.now());

@@ -32,7 +32,8 @@ pub(super) async fn told(State(admin): State<Admin>, Path(id): Path<String>) -> 
             return Err(no_record(id));
         }
     }
-    Ok(Json(json!({ "id": id.to_string(), "story": story(&entries) })).into_response())
+    let (told, left_out) = story(&entries);
+    Ok(Json(json!({ "id": id.to_string(), "story": told, "left_out": left_out })).into_response())
 }
 
 /// `POST /api/v1/records/{id}/resolve`

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use oncegate_core::decide::Notice;
 use oncegate_test_servers::prometheus::{check_rules, test_rules};
 use regex_lite::Regex;
 use serde_json::Value;
@@ -105,6 +106,16 @@ fn every_alert_is_on_its_page_and_has_a_test_that_makes_it_fire() {
 }
 
 /// As Prometheus has read them: how bad it is, what happened, what to do next, and where more is written.
+/// Rule and page said of every alarm that the record stays as it was, which is not so of what was wrongly judged to have had no effect.
+#[test]
+fn the_page_says_of_every_alarm_what_becomes_of_the_record() {
+    let page = page("docs/alerts.md");
+    for notice in Notice::ALL.into_iter().filter(|notice| notice.is_alarm()) {
+        assert!(page.contains(&format!("`{}`", notice.name())), "{}", notice.name());
+    }
+    assert!(!shipped().contains("The record stays as it was"));
+}
+
 pub(crate) fn each_says_what_to_do(rules: &[Value]) {
     assert_eq!(rules.len(), alerts().len());
     for rule in rules {

@@ -241,9 +241,11 @@ keys_are_never_reused = true"#;
     stage.send(&Call::pay("another")).await.expect_first(200, "run 1");
     let scope = stage.record("another").await.unwrap()["scope"].as_str().unwrap().to_owned();
     for key in ["one", "one", "two"] {
-        let body = format!(r#"{{"type":"paid","key":"{key}","scope":"{scope}"}}"#);
-        let reply = stage.send(&signed_at(now_s(), PROVIDER_SECRET, &body)).await;
-        assert_eq!(result(&reply), (202, "kept_apart".to_owned()));
+        for says in ["paid", "failed"] {
+            let body = format!(r#"{{"type":"{says}","key":"{key}","scope":"{scope}"}}"#);
+            let reply = stage.send(&signed_at(now_s(), PROVIDER_SECRET, &body)).await;
+            assert_eq!(result(&reply), (202, "kept_apart".to_owned()));
+        }
     }
     let body = format!(r#"{{"type":"paid","key":"another","scope":"{scope}"}}"#);
     let reply = stage.send(&signed_at(now_s(), PROVIDER_SECRET, &body)).await;

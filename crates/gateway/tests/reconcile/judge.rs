@@ -56,7 +56,7 @@ fn the_payments_example() {
         ),
         (200, r#"{"payments":[]}"#.to_owned(), "did not happen".to_owned()),
         (200, r#"{"payments":[{"status":"failed"}]}"#.to_owned(), "did not happen".to_owned()),
-        (200, r#"{"payments":[{"status":"unknown"}]}"#.to_owned(), "not known: not_yet".to_owned()),
+        (200, r#"{"payments":[{"status":"unknown"}]}"#.to_owned(), "did not happen".to_owned()),
         (200, r#"{"payments":[{"status":"reversed"}]}"#.to_owned(), "not known: undecided".to_owned()),
         (200, r#"{"payments":null}"#.to_owned(), "not known: undecided".to_owned()),
         (200, "{}".to_owned(), "not known: undecided".to_owned()),
@@ -71,6 +71,8 @@ fn the_payments_example() {
         ),
         (404, r#"{"payments":[]}"#.to_owned(), "not known: undecided".to_owned()),
         (500, format!(r#"{{"payments":[{succeeded}]}}"#), "not known: undecided".to_owned()),
+        // The API could not ask its provider.
+        (503, "the provider did not answer in time".to_owned(), "not known: undecided".to_owned()),
         // It happened, and its answer cannot be made.
         (200, r#"{"payments":[{"status":"succeeded"}]}"#.to_owned(), "not known: not_there".to_owned()),
         (

@@ -22,6 +22,26 @@ fn examples() -> Vec<&'static str> {
     PAGE.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect()
 }
 
+/// What the payments example ships, and `oncegate dev` runs.
+const SHIPPED_PROBE: &str = include_str!("../../../../examples/payments/gateway/probe.toml");
+const SHIPPED_WEBHOOK: &str = include_str!("../../../../examples/payments/gateway/webhook.toml");
+
+/// The page said "not yet" of what the shipped file took for "did not happen", and named another field for the key.
+#[test]
+fn what_the_page_shows_of_the_payments_example_is_what_is_shipped() {
+    let table = |text: &str| text.parse::<toml::Table>().unwrap();
+    let first = |text: &str, array: &str| table(text)[array][0].as_table().unwrap().clone();
+    let shown = examples();
+    let route = first(shown[0], "route");
+    assert_eq!(route["forward_key"].as_str(), Some("derived"), "the probe asks by the derived key");
+    assert_eq!(route["probe"].as_table(), Some(&table(SHIPPED_PROBE)));
+    let mut webhook = first(shown[2], "webhook");
+    for own in ["name", "secrets"] {
+        assert!(webhook.remove(own).is_some(), "{own}");
+    }
+    assert_eq!(webhook, table(SHIPPED_WEBHOOK));
+}
+
 fn config(text: &str) -> Config {
     let variables = [
         ("STRIPE_KEY", "sk_test_1"),

@@ -47,7 +47,7 @@ fn the_payments_example() {
     let about = about();
     let event = |kind: &str| {
         format!(
-            r#"{{"type":"charge.{kind}","data":{{"id":"ch_1","reference":"alice/{}","status":"{kind}"}}}}"#,
+            r#"{{"type":"charge.{kind}","data":{{"id":"ch_1","merchant_key":"{}","status":"{kind}"}}}}"#,
             derived(&about)
         )
     };

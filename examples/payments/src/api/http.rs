@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::Api;
 use super::book::Payment;
 use super::input;
-use super::provider::Charged;
+use super::provider::{Charged, NotAsked};
 use crate::name;
 use crate::provider::Signed;
 
@@ -145,12 +145,13 @@ async fn of_key(State(api): Shared, Query(asked): Query<Asked>) -> Result<Json<V
     Ok(Json(json!({ "payments": payments })))
 }
 
-/// One whose outcome is not known is asked about.
+/// One whose outcome is not known is asked about. If the provider cannot be asked, nothing is said of it: "unknown" means that it was asked, and
+/// has nothing.
 async fn looked_up(api: &Api, mut payment: Payment) -> Result<Payment, Failed> {
     if !matches!(payment.status.as_str(), "created" | "unknown") {
         return Ok(payment);
     }
-    let (is, charge) = match api.provider.look_up(&payment.reference).await {
+    let (is, charge) = match api.provider.look_up(&payment.reference).await? {
         Some(Charged::Succeeded { charge }) => ("succeeded", charge),
         Some(Charged::Declined { charge }) => ("declined", charge),
         _ => return Ok(payment),
@@ -198,23 +199,37 @@ fn reference(headers: &HeaderMap) -> String {
     format!("{}/{}", who.trim_start_matches("Bearer "), key(headers))
 }
 
-/// The API's own trouble: a 500, and nothing is said about the provider.
-struct Failed(String);
+/// Why there is no answer.
+enum Failed {
+    /// The API's own trouble: a 500, and nothing is said about the provider.
+    Own(String),
+    /// The provider cannot be asked now: a 503, from which nobody can read that there is nothing.
+    NotAsked(NotAsked),
+}
 
 impl From<rusqlite::Error> for Failed {
     fn from(error: rusqlite::Error) -> Self {
-        Self(error.to_string())
+        Self::Own(error.to_string())
     }
 }
 
 impl From<getrandom::Error> for Failed {
     fn from(error: getrandom::Error) -> Self {
-        Self(error.to_string())
+        Self::Own(error.to_string())
+    }
+}
+
+impl From<NotAsked> for Failed {
+    fn from(why: NotAsked) -> Self {
+        Self::NotAsked(why)
     }
 }
 
 impl IntoResponse for Failed {
     fn into_response(self) -> Response {
-        (StatusCode::INTERNAL_SERVER_ERROR, self.0).into_response()
+        match self {
+            Self::Own(words) => (StatusCode::INTERNAL_SERVER_ERROR, words).into_response(),
+            Self::NotAsked(why) => (StatusCode::SERVICE_UNAVAILABLE, why.0).into_response(),
+        }
     }
 }

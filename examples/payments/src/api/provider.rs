@@ -64,20 +64,77 @@ impl Provider {
         }
     }
 
-    /// Asks what it knows. `None`: nothing, which does not say that nothing will come.
-    pub(super) async fn look_up(&self, reference: &str) -> Option<Charged> {
+    /// Asks what it knows. `None`: it has answered, and knows of nothing, which does not say that nothing will come. An error says nothing at
+    /// all: whoever takes it for "nothing" charges a second time as soon as the provider is down.
+    pub(super) async fn look_up(&self, reference: &str) -> Result<Option<Charged>, NotAsked> {
         let query =
             form_urlencoded::Serializer::new(String::new()).append_pair("reference", reference).finish();
         let path = format!("/charges?{query}");
-        let request = Request::get(path).header("host", &self.address).body(Bytes::new()).ok()?;
-        let reply = post::send(&self.address, request, self.patience).await.ok()?;
-        let found = reply.json();
-        let charge = found["charges"].as_array()?.first()?;
-        let id = charge["id"].as_str()?.to_owned();
-        match charge["status"].as_str()? {
-            "succeeded" => Some(Charged::Succeeded { charge: id }),
-            "declined" => Some(Charged::Declined { charge: id }),
-            _ => None,
+        let request = Request::get(path).header("host", &self.address).body(Bytes::new());
+        let request = request.map_err(|error| NotAsked(error.to_string()))?;
+        let reply = post::send(&self.address, request, self.patience).await;
+        let reply = reply.map_err(|why| NotAsked(format!("the provider {why}")))?;
+        if reply.status != StatusCode::OK {
+            return Err(NotAsked(format!("the provider answered {}", reply.status)));
         }
+        let found = reply.json();
+        let not_understood = || NotAsked("the provider's answer is not understood".to_owned());
+        let Some(charge) = found["charges"].as_array().ok_or_else(not_understood)?.first() else {
+            return Ok(None);
+        };
+        let charge_id = charge["id"].as_str().ok_or_else(not_understood)?.to_owned();
+        match charge["status"].as_str() {
+            Some("succeeded") => Ok(Some(Charged::Succeeded { charge: charge_id })),
+            Some("declined") => Ok(Some(Charged::Declined { charge: charge_id })),
+            _ => Err(not_understood()),
+        }
+    }
+}
+
+/// Why nobody could say what the provider knows.
+#[derive(Debug)]
+pub(super) struct NotAsked(pub(super) String);
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// What a provider's answer to a question comes to; `None`: it never answers.
+    async fn looked_up(answer: Option<&'static str>) -> Result<Option<Charged>, NotAsked> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        tokio::spawn(async move {
+            let (stream, _) = listener.accept().await.unwrap();
+            stream.readable().await.unwrap();
+            stream.try_read(&mut [0; 1024]).unwrap();
+            match answer {
+                Some(answer) => assert_eq!(stream.try_write(answer.as_bytes()).unwrap(), answer.len()),
+                None => std::future::pending().await,
+            }
+        });
+        let provider = Provider { address, patience: Duration::from_millis(200) };
+        provider.look_up("ann/order-1").await
+    }
+
+    /// Only an answer that says so means that there is nothing: a provider that is down, slow or in trouble has said nothing.
+    #[tokio::test]
+    async fn only_an_empty_list_is_nothing() {
+        let empty = "HTTP/1.1 200 OK\r\ncontent-length: 14\r\n\r\n{\"charges\":[]}";
+        assert_eq!(looked_up(Some(empty)).await.unwrap(), None);
+        for answer in [
+            None,
+            Some(""),
+            Some("HTTP/1.1 500 Internal Server Error\r\ncontent-length: 14\r\n\r\n{\"charges\":[]}"),
+            Some("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"),
+            Some("HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n<html>"),
+            Some("HTTP/1.1 200 OK\r\ncontent-length: 14\r\n\r\n{\"charges\":["),
+            Some("HTTP/1.1 200 OK\r\ncontent-length: 16\r\n\r\n{\"charges\":[{}]}"),
+        ] {
+            assert!(looked_up(answer).await.is_err(), "{answer:?}");
+        }
+        let nobody = Provider { address: "127.0.0.1:1".to_owned(), patience: Duration::from_secs(5) };
+        assert!(nobody.look_up("ann/order-1").await.is_err());
     }
 }
