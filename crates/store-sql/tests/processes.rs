@@ -222,12 +222,14 @@ fn two_processes() {
     }
 }
 
+const KEYS_AT_ONCE: usize = 8;
+
 /// Reserves keys that the other goes for as well, settles what it was granted in the next batch, as a gateway does.
 fn serve(store: &SqliteStore, number: u64) {
     await_start();
     let mut granted: Vec<Record> = Vec::new();
     let keys: Vec<_> = (0..RACED_KEYS).collect();
-    for chunk in keys.chunks(8) {
+    for chunk in keys.chunks(KEYS_AT_ONCE) {
         let rows: Vec<_> =
             chunk.iter().map(|key| reserved(&format!("raced-{key}"), number, LONG_AGO)).collect();
         let ended: Vec<_> = granted
@@ -256,6 +258,8 @@ fn serve(store: &SqliteStore, number: u64) {
             let row = row.unwrap().unwrap();
             assert!(matches!(row.state.kind(), StateKind::InProgress | StateKind::Completed));
         }
+        say("next");
+        hear();
     }
     let rest: Vec<_> = granted
         .iter()
@@ -272,19 +276,26 @@ fn two_servers() {
     let mut servers: Vec<_> = (1..=2).map(|number| Actor::start("server", &file, number)).collect();
     servers.iter_mut().for_each(Actor::begin);
     let mut winners = BTreeMap::new();
-    for (server, number) in servers.iter_mut().zip(1..) {
-        loop {
-            let line = server.hear();
-            if line == "done" {
-                break;
+    // In step, so that neither is done before the other has begun: what each finds, the other has just written.
+    for step in 0..=RACED_KEYS.div_ceil(KEYS_AT_ONCE as u64) {
+        for (server, number) in servers.iter_mut().zip(1..) {
+            loop {
+                let line = server.hear();
+                if line == "next" || line == "done" {
+                    break;
+                }
+                let key: u64 = line.parse().unwrap();
+                assert_eq!(winners.insert(key, number), None, "key {key} was granted twice");
             }
-            let key: u64 = line.parse().unwrap();
-            assert_eq!(winners.insert(key, number), None, "key {key} was granted twice");
+        }
+        if step < RACED_KEYS.div_ceil(KEYS_AT_ONCE as u64) {
+            servers.iter_mut().for_each(Actor::go);
         }
     }
     assert_eq!(winners.len() as u64, RACED_KEYS, "every key was granted");
     let share = winners.values().filter(|number| **number == 1).count();
     println!("{share} of {RACED_KEYS} keys went to the first process");
+    assert!((1..winners.len()).contains(&share), "each had some");
     let store = SqliteStore::open(&file).unwrap();
     assert_eq!(block_on(store.counts()).unwrap().completed, RACED_KEYS, "and every one was settled");
     for (key, number) in winners {
@@ -333,6 +344,10 @@ impl Actor {
 
     fn begin(&mut self) {
         assert_eq!(self.hear(), "ready");
+        self.go();
+    }
+
+    fn go(&mut self) {
         self.stdin.write_all(b"go\n").unwrap();
     }
 
@@ -364,6 +379,10 @@ fn say(line: &str) {
 
 fn await_start() {
     say("ready");
+    hear();
+}
+
+fn hear() {
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();
 }
