@@ -1,7 +1,8 @@
 //! The embedded store: one SQLite file.
 //!
-//! **Invariant:** a key is admitted by the unique index in the file, inside a `BEGIN IMMEDIATE` transaction, whatever any
-//! process remembers; and an outcome leaves only after `COMMIT` has returned, with `synchronous=FULL`.
+//! **Invariant:** a key is admitted by what is in the file, inside a `BEGIN IMMEDIATE` transaction, whatever any process remembers: by the
+//! unique index of `record`, and by an index in memory over the tables of the happy path that was brought up to date in that transaction (see
+//! `append`). An outcome leaves only after `COMMIT` has returned, with `synchronous=FULL`.
 //!
 //! A batch is written on the thread that brings it, see [`Writing::Blocks`]; threads of the store's own read (WAL lets them)
 //! and checkpoint. A file has one writer at a time: this store's writes and callers' transactions that join (see `join`) take turns,
@@ -23,6 +24,8 @@ use oncegate_store::{
     Page, Result, Scan, Sharing, Store, Turn, Waiting, Write, Writing,
 };
 
+mod append;
+mod apply;
 mod browse;
 mod checkpoint;
 mod connection;
@@ -33,6 +36,7 @@ mod join;
 mod migrate;
 mod places;
 mod row;
+mod scan;
 mod statements;
 #[cfg(test)]
 mod tests;
@@ -45,6 +49,7 @@ pub use join::BEGIN_TO_JOIN;
 
 use tokio::sync::Semaphore;
 
+use append::Shared;
 use error::store_error;
 use thread::ConnectionThread;
 use writer::Writer;
@@ -56,6 +61,8 @@ pub struct SqliteOptions {
     clock: Clock,
     busy_timeout: Duration,
     is_existing: bool,
+    /// How long a row may be in flight before it is moved to where it is indexed.
+    in_flight_max: Duration,
 }
 
 impl SqliteOptions {
@@ -67,6 +74,7 @@ impl SqliteOptions {
             clock: Clock::system(),
             busy_timeout: Duration::from_secs(5),
             is_existing: false,
+            in_flight_max: Duration::from_secs(2),
         }
     }
 
@@ -94,8 +102,10 @@ impl SqliteOptions {
     /// Opens the file. Blocks for as long as that takes: do it before serving.
     pub fn open(self) -> Result<SqliteStore> {
         migrate::run(&self)?;
+        let shared = Shared::default();
         Ok(SqliteStore {
-            writer: Writer::start(&self)?,
+            writer: Writer::start(&self, shared.clone())?,
+            shared,
             rows: ConnectionThread::start("rows", connection::for_reading(&self)?)?,
             scans: ConnectionThread::start("scans", connection::for_reading(&self)?)?,
             pages: ConnectionThread::start("pages", connection::for_reading(&self)?)?,
@@ -109,6 +119,8 @@ impl SqliteOptions {
 #[derive(Debug)]
 pub struct SqliteStore {
     writer: Writer,
+    /// What is in the tables that have no index over ids.
+    shared: Shared,
     /// Reads by id, which somebody waits for.
     rows: ConnectionThread,
     /// Workers' scans.
@@ -144,8 +156,8 @@ impl Store for SqliteStore {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
-        let ids = ids.to_vec();
-        let read = move |connection: &mut _| statements::read(connection, &ids);
+        let (ids, shared) = (ids.to_vec(), self.shared.clone());
+        let read = move |connection: &mut _| scan::read(connection, &shared, &ids);
         let found = self.rows.run("read", read).await?;
         let row = |row: std::result::Result<_, _>| {
             row.map_err(|failure| store_error(failure, "read", Effect::None))
@@ -154,7 +166,9 @@ impl Store for SqliteStore {
     }
 
     async fn due_in(&self, what: Due, moments: Moments, limit: usize) -> Result<Scan> {
-        self.scans.run("due", move |connection| statements::due(connection, what, moments, limit)).await
+        let shared = self.shared.clone();
+        let due = move |connection: &mut _| scan::due(connection, &shared, what, moments, limit);
+        self.scans.run("due", due).await
     }
 
     async fn waiting(&self, turn: &Turn, now: Timestamp) -> Result<Waiting> {
@@ -171,13 +185,14 @@ impl Store for SqliteStore {
     }
 
     async fn browse(&self, filter: &Filter, after: Option<&Cursor>, limit: usize) -> Result<Page> {
-        let (filter, after) = (filter.clone(), after.cloned());
-        let job = move |connection: &mut _| browse::page(connection, &filter, after.as_ref(), limit);
+        let (filter, after, shared) = (filter.clone(), after.cloned(), self.shared.clone());
+        let job = move |connection: &mut _| browse::page(connection, &shared, &filter, after.as_ref(), limit);
         self.pages.run("browse", job).await
     }
 
     async fn counts(&self) -> Result<Counts> {
-        self.pages.run("counts", |connection| browse::counts(connection)).await
+        let shared = self.shared.clone();
+        self.pages.run("counts", move |connection| browse::counts(connection, &shared)).await
     }
 
     async fn tell(&self, entries: &[Entry]) -> Result<()> {

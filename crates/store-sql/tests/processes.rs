@@ -30,6 +30,7 @@ fn main() -> ExitCode {
         match role.as_str() {
             "writer" => write_for_ever(&store(), number),
             "racer" => race(&store(), number),
+            "server" => serve(&store(), number),
             "opener" => {
                 await_start();
                 let counts = block_on(store().counts()).unwrap();
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
     let tests = vec![
         trial("kill_9_loses_nothing_acknowledged_and_leaves_no_half", kill_9),
         trial("two_processes_racing_for_the_same_keys_have_one_winner_each", two_processes),
+        trial("two_processes_that_reserve_and_settle_see_each_others_rows", two_servers),
         trial("processes_that_start_together_migrate_once", start_together),
     ];
     libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
@@ -220,6 +222,88 @@ fn two_processes() {
     }
 }
 
+const KEYS_AT_ONCE: usize = 8;
+
+/// Reserves keys that the other goes for as well, settles what it was granted in the next batch, as a gateway does.
+fn serve(store: &SqliteStore, number: u64) {
+    await_start();
+    let mut granted: Vec<Record> = Vec::new();
+    let keys: Vec<_> = (0..RACED_KEYS).collect();
+    for chunk in keys.chunks(KEYS_AT_ONCE) {
+        let rows: Vec<_> =
+            chunk.iter().map(|key| reserved(&format!("raced-{key}"), number, LONG_AGO)).collect();
+        let ended: Vec<_> = granted
+            .drain(..)
+            .map(|row| (row.version, moved_to(&row, StateKind::Completed, FAR_AHEAD)))
+            .collect();
+        let settles = ended.iter().map(|(before, end)| Write::swap(*before, Arc::new(end.clone())));
+        let batch: Vec<_> =
+            settles.chain(rows.iter().map(|row| Write::insert(Arc::new(row.clone())))).collect();
+        let outcomes = block_on(store.apply(&batch)).unwrap();
+        let (settled, reserved) = outcomes.split_at(ended.len());
+        assert!(settled.iter().all(|outcome| *outcome == Outcome::Applied), "nobody else settles its rows");
+        for ((key, row), outcome) in chunk.iter().zip(&rows).zip(reserved) {
+            match outcome {
+                Outcome::Applied => {
+                    say(&key.to_string());
+                    granted.push(row.clone());
+                }
+                Outcome::Refused { current: Some(current) } => assert_ne!(current.life, row.life),
+                other => panic!("{other:?}"),
+            }
+        }
+        // What the other is doing is there, whole, in one state or the other.
+        let ids: Vec<_> = rows.iter().map(|row| row.id).collect();
+        for row in block_on(store.read(&ids)).unwrap() {
+            let row = row.unwrap().unwrap();
+            assert!(matches!(row.state.kind(), StateKind::InProgress | StateKind::Completed));
+        }
+        say("next");
+        hear();
+    }
+    let rest: Vec<_> = granted
+        .iter()
+        .map(|row| Write::swap(row.version, Arc::new(moved_to(row, StateKind::Completed, FAR_AHEAD))))
+        .collect();
+    assert!(block_on(store.apply(&rest)).unwrap().iter().all(|outcome| *outcome == Outcome::Applied));
+    say("done");
+}
+
+fn two_servers() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("records.db");
+    drop(SqliteStore::open(&file).unwrap());
+    let mut servers: Vec<_> = (1..=2).map(|number| Actor::start("server", &file, number)).collect();
+    servers.iter_mut().for_each(Actor::begin);
+    let mut winners = BTreeMap::new();
+    // In step, so that neither is done before the other has begun: what each finds, the other has just written.
+    for step in 0..=RACED_KEYS.div_ceil(KEYS_AT_ONCE as u64) {
+        for (server, number) in servers.iter_mut().zip(1..) {
+            loop {
+                let line = server.hear();
+                if line == "next" || line == "done" {
+                    break;
+                }
+                let key: u64 = line.parse().unwrap();
+                assert_eq!(winners.insert(key, number), None, "key {key} was granted twice");
+            }
+        }
+        if step < RACED_KEYS.div_ceil(KEYS_AT_ONCE as u64) {
+            servers.iter_mut().for_each(Actor::go);
+        }
+    }
+    assert_eq!(winners.len() as u64, RACED_KEYS, "every key was granted");
+    let share = winners.values().filter(|number| **number == 1).count();
+    println!("{share} of {RACED_KEYS} keys went to the first process");
+    assert!((1..winners.len()).contains(&share), "each had some");
+    let store = SqliteStore::open(&file).unwrap();
+    assert_eq!(block_on(store.counts()).unwrap().completed, RACED_KEYS, "and every one was settled");
+    for (key, number) in winners {
+        let row = block_on(read_one(&store, id(&format!("raced-{key}")))).unwrap().unwrap();
+        assert_eq!(row.life, token(number), "key {key}: the row is its winner's");
+    }
+}
+
 /// Once, one process in some hundred refused the file as foreign: it had read the version before, and the tables after,
 /// another process's migration.
 fn start_together() {
@@ -260,6 +344,10 @@ impl Actor {
 
     fn begin(&mut self) {
         assert_eq!(self.hear(), "ready");
+        self.go();
+    }
+
+    fn go(&mut self) {
         self.stdin.write_all(b"go\n").unwrap();
     }
 
@@ -291,6 +379,10 @@ fn say(line: &str) {
 
 fn await_start() {
     say("ready");
+    hear();
+}
+
+fn hear() {
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();
 }

@@ -175,7 +175,7 @@ impl Model {
             })?,
         };
         let mut rows: Vec<_> =
-            self.rows.values().filter(|row| row.seq < before && matches(filter, &row.record)).collect();
+            self.rows.values().filter(|row| row.seq < before && filter.admits(&row.record)).collect();
         rows.sort_by_key(|row| std::cmp::Reverse(row.seq));
         let next = (rows.len() > limit).then(|| rows.get(limit.wrapping_sub(1))).flatten();
         let next = next.map(|row| Cursor::new(row.seq.to_string()));
@@ -248,20 +248,6 @@ fn is_removable(record: &Record, now: Timestamp) -> bool {
     let settled =
         matches!(record.state.kind(), StateKind::Completed | StateKind::FailedRetryable | StateKind::Expired);
     settled && record.expires_at.is_some_and(|end| end <= now)
-}
-
-fn matches(filter: &Filter, record: &Record) -> bool {
-    let Filter { state, parked, scope, key, operation, reference, created_from, created_before } = filter;
-    state.is_none_or(|state| record.state.kind() == state)
-        && parked.is_none_or(|parked| is_parked(record) == parked)
-        && scope.as_ref().is_none_or(|scope| record.address.scope.as_str() == scope)
-        && key.as_ref().is_none_or(|key| record.address.key.as_str() == key)
-        && operation.as_ref().is_none_or(|operation| record.operation.as_str() == operation)
-        && reference
-            .as_deref()
-            .is_none_or(|reference| record.provider_reference.as_deref() == Some(reference))
-        && created_from.is_none_or(|from| record.created_at >= from)
-        && created_before.is_none_or(|before| record.created_at < before)
 }
 
 fn is_parked(record: &Record) -> bool {

@@ -107,6 +107,25 @@ pub struct Filter {
     pub created_before: Option<Timestamp>,
 }
 
+impl Filter {
+    /// Whether it lets this row through. Stores may ask their indexes, and must agree with it.
+    #[must_use]
+    pub fn admits(&self, record: &Record) -> bool {
+        let Self { state, parked, scope, key, operation, reference, created_from, created_before } = self;
+        let is_parked = matches!(&record.state, State::Unknown(doubt) if doubt.parked);
+        state.is_none_or(|state| record.state.kind() == state)
+            && parked.is_none_or(|parked| is_parked == parked)
+            && scope.as_ref().is_none_or(|scope| record.address.scope.as_str() == scope)
+            && key.as_ref().is_none_or(|key| record.address.key.as_str() == key)
+            && operation.as_ref().is_none_or(|operation| record.operation.as_str() == operation)
+            && reference
+                .as_deref()
+                .is_none_or(|reference| record.provider_reference.as_deref() == Some(reference))
+            && created_from.is_none_or(|from| record.created_at >= from)
+            && created_before.is_none_or(|before| record.created_at < before)
+    }
+}
+
 /// Where a page ended; opaque, made by the store that reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cursor(String);

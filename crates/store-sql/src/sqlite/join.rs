@@ -3,7 +3,8 @@
 //! A file has one writer. A caller's transaction waits for its turn among this process's writers, in the order in which they came, and
 //! then holds the file from its `BEGIN IMMEDIATE` to its commit; other processes wait for SQLite's lock, as ever. The row is read before
 //! that, so that the file is not held meanwhile and whoever is replayed needs no turn; what has changed since, the index or the version
-//! refuses. While a transaction holds the file nobody else commits, so what the store's own connection reads then is what it would read.
+//! refuses. While a transaction holds the file nobody else commits, so what the store's own connection reads then is what it would read: that
+//! is how a row of the happy path is looked for, whose tables have no index over ids. A joined write leaves its row in `record`.
 
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
@@ -17,8 +18,10 @@ use oncegate_store::{Change, Effect, Kind, Result, StoreError, Write};
 use rusqlite::types::Value as Column;
 
 use super::SqliteStore;
+use super::append::reserved::{Held, Row};
+use super::append::settled::{self, Head};
+use super::append::{Found, Memory};
 use super::row::{self, COLUMNS, IDENTITY};
-use super::statements::INSERT;
 use super::trail::TELL;
 
 /// How a transaction begins that is to be joined.
@@ -30,12 +33,48 @@ pub const BEGIN_TO_JOIN: &str = "BEGIN IMMEDIATE; SAVEPOINT oncegate";
 const STILL_OPEN: &str = "RELEASE oncegate; SAVEPOINT oncegate";
 
 // A row, and in the same call its answer: a call wakes the thread that owns the connection, which costs more than the statement.
-static INSERT_ROW: LazyLock<String> =
-    LazyLock::new(|| format!("{STILL_OPEN}; {} RETURNING 1 AS number", *INSERT));
-static INSERT_SETTLED: LazyLock<String> = LazyLock::new(|| {
-    let answer = "INSERT INTO answer (seq, bytes) SELECT last_insert_rowid()";
-    format!("{}; {answer}, ?{ANSWER} WHERE changes() = 1", *INSERT_ROW)
+
+/// A new key, at the next place in the order of arrival.
+static INSERT_ROW: LazyLock<String> = LazyLock::new(|| {
+    let arrive = "UPDATE record_reserved SET arrived = 1 + max(arrived, coalesce((SELECT max(seq) FROM record), 0)) WHERE seq = 0";
+    let (columns, places) = columns_and_places();
+    let arrived = "(SELECT arrived FROM record_reserved WHERE seq = 0)";
+    format!(
+        "{STILL_OPEN}; {arrive}; INSERT INTO record ({columns}, seq) VALUES ({places}, {arrived}) \
+         ON CONFLICT (id) DO NOTHING RETURNING 1 AS number"
+    )
 });
+/// A row that was in flight, or that `record_settled` had, in its place. Who has the memory of those tables hears of it through the generation.
+static LEAVE_FLIGHT: LazyLock<String> = LazyLock::new(|| put_row("", "true"));
+static LEAVE_SETTLED: LazyLock<String> = LazyLock::new(|| {
+    let thin = format!("UPDATE record_run SET kept = kept - 1 WHERE run = ?{PLACE} / 4096");
+    let found = format!("seq = ?{PLACE} AND id = ?1 AND version = ?{EXPECTED}");
+    put_row(&format!("{thin}; DELETE FROM record_settled WHERE {found};"), "changes() = 1")
+});
+
+fn put_row(before: &str, condition: &str) -> String {
+    let (columns, places) = columns_and_places();
+    format!(
+        "{STILL_OPEN}; UPDATE record_reserved SET generation = generation + 1 WHERE seq = 0; {before} \
+         INSERT INTO record ({columns}, seq) SELECT {places}, ?{ARRIVAL} WHERE {condition} \
+         ON CONFLICT (id) DO NOTHING RETURNING 1 AS number"
+    )
+}
+
+fn columns_and_places() -> (String, String) {
+    let places: Vec<_> = (1..=COLUMNS.len()).map(|place| format!("?{place}")).collect();
+    (COLUMNS.join(", "), places.join(", "))
+}
+
+/// The same, and the answer of the row that was inserted.
+fn with_answer(insert: &str) -> String {
+    let answer = "INSERT INTO answer (seq, bytes) SELECT last_insert_rowid()";
+    format!("{insert}; {answer}, ?{ANSWER} WHERE changes() = 1")
+}
+
+static INSERT_SETTLED: LazyLock<String> = LazyLock::new(|| with_answer(&INSERT_ROW));
+static LEAVE_FLIGHT_SETTLED: LazyLock<String> = LazyLock::new(|| with_answer(&LEAVE_FLIGHT));
+static LEAVE_SETTLED_SETTLED: LazyLock<String> = LazyLock::new(|| with_answer(&LEAVE_SETTLED));
 /// Every column but the identity, where the row has the version that is expected.
 static SWAP_ROW: LazyLock<String> = LazyLock::new(|| {
     let set = COLUMNS.iter().zip(1..).skip(IDENTITY).map(|(column, place)| format!("{column} = ?{place}"));
@@ -54,6 +93,14 @@ static SWAP_UNSETTLED: LazyLock<String> = LazyLock::new(|| {
 /// The places of what is bound behind the columns.
 const ANSWER: usize = COLUMNS.len() + 1;
 const EXPECTED: usize = COLUMNS.len() + 2;
+const ARRIVAL: usize = COLUMNS.len() + 3;
+const PLACE: usize = COLUMNS.len() + 4;
+
+/// Where a row is that is not in `record`.
+enum Appended {
+    InFlight(Held),
+    Settled(Head),
+}
 
 impl Join for SqliteStore {
     async fn turn(&self) -> Turn {
@@ -82,20 +129,44 @@ impl Join for SqliteStore {
                 return Err(failed("rows are removed by the reaper, not in a caller's transaction"));
             }
         };
+        let id = record.id;
+        // The caller has begun to write, so nobody else can: what is looked at here stays as it is until it has ended.
+        let appended = self.writer.look("join", |connection, shared| {
+            let look = |memory: &Memory| memory.find(id);
+            shared.looking(connection, look, |tx, _, found| {
+                Ok(match found {
+                    Found::InFlight(held) => Some(Appended::InFlight(held)),
+                    Found::SettledAt(seq) => settled::head(tx, seq, id)?.map(Appended::Settled),
+                    Found::Elsewhere => None,
+                })
+            })
+        })?;
         let answer = record.encode_answer();
-        let sql = match (expected, &answer) {
-            (None, None) => &INSERT_ROW,
-            (None, Some(_)) => &INSERT_SETTLED,
-            (Some(_), Some(_)) => &SWAP_SETTLED,
-            (Some(_), None) => &SWAP_UNSETTLED,
+        let [sql, settled_sql] = match (&appended, expected) {
+            (None, None) => [&INSERT_ROW, &INSERT_SETTLED],
+            (None, Some(_)) => [&SWAP_UNSETTLED, &SWAP_SETTLED],
+            (Some(_), None) => return Ok(Joined::Refused),
+            (Some(Appended::InFlight(held)), Some(expected)) => {
+                match &held.row {
+                    Row::Readable(current) if current.version.as_raw() == expected => {}
+                    Row::Readable(_) => return Ok(Joined::Refused),
+                    Row::Unreadable { problem, .. } => {
+                        return Err(StoreError::new(Kind::Unreadable, Effect::None, "join").because(*problem));
+                    }
+                }
+                [&LEAVE_FLIGHT, &LEAVE_FLIGHT_SETTLED]
+            }
+            (Some(Appended::Settled(_)), Some(_)) => [&LEAVE_SETTLED, &LEAVE_SETTLED_SETTLED],
+        };
+        let sql = if answer.is_some() { settled_sql } else { sql };
+        let (arrival, place) = match &appended {
+            None => (None, None),
+            Some(Appended::InFlight(held)) => (Some(held.arrival), None),
+            Some(Appended::Settled(head)) => (Some(head.arrival), Some(head.seq)),
         };
         let mut values = columns(record)?;
-        if expected.is_some() || answer.is_some() {
-            values.push(Value::Bytes(answer.map(Cow::Owned)));
-        }
-        if expected.is_some() {
-            values.push(Value::Int(expected));
-        }
+        values.push(Value::Bytes(answer.map(Cow::Owned)));
+        values.extend([expected, arrival, place].map(Value::Int));
         if ask(connection, sql, &values).await?.is_empty() {
             return Ok(Joined::Refused);
         }

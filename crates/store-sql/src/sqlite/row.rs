@@ -23,7 +23,7 @@ use rusqlite::{Row, Statement, ToSql};
 use super::error::Failure;
 
 /// The columns of `record`, in the order in which they are bound and read; the answer, from its own table, follows them.
-pub(super) const COLUMNS: [&str; 37] = [
+pub(super) const COLUMNS: [&str; 38] = [
     "id",
     "scope",
     "key",
@@ -48,6 +48,7 @@ pub(super) const COLUMNS: [&str; 37] = [
     "unaccounted",
     "last_run_at",
     "due_at",
+    "layout",
     // Mostly NULL while a lease is held; see `COMMON`.
     "tombstone",
     "horizon",
@@ -80,7 +81,9 @@ pub(super) const FROZEN: [&str; 10] = [
     "horizon",
 ];
 /// The first so many columns are all that a fresh reserve needs.
-pub(super) const COMMON: usize = 24;
+pub(super) const COMMON: usize = 25;
+/// Written with every row: by a release that knows of the tables beside `record`.
+const LAYOUT: i64 = 2;
 
 /// Binds [`COLUMNS`], or the first of them, to the statement's first parameters.
 pub(super) fn bind(record: &Record, statement: &mut Statement<'_>, part: Part) -> rusqlite::Result<()> {
@@ -155,6 +158,7 @@ fn lay_out(record: &Record, sheet: &mut impl Sheet, part: Part) -> rusqlite::Res
     columns.bind(record.unaccounted)?;
     columns.bind(record.last_run_at.map(|at| at.as_micros().wrapping_sub(created_at)))?;
     columns.bind(record.due_at().map(Timestamp::as_micros))?;
+    columns.bind(LAYOUT)?;
     if part == Part::Common {
         return Ok(());
     }
@@ -261,6 +265,7 @@ pub(super) fn decode(row: &Row<'_>) -> Result<Record, Failure> {
     let unaccounted = columns.next()?;
     let last_run_at: Option<i64> = columns.next()?;
     let _due_at: Option<i64> = columns.next()?;
+    let _layout: i64 = columns.next()?;
     let tombstone: Option<i64> = columns.next()?;
     let horizon: Option<i64> = columns.next()?;
     let last_error: Option<String> = columns.next()?;

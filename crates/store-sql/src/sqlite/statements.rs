@@ -1,30 +1,28 @@
-//! The statements. Free functions over a connection, so that a caller's own transaction can use them too, later.
+//! The statements about `record`: everything but the happy path, see [`append`](super::append).
 
-use std::sync::Arc;
 use std::sync::LazyLock;
 
 use oncegate_core::identity::{RecordId, Version};
 use oncegate_core::record::codec::state_number;
 use oncegate_core::record::{Record, State, StateKind};
 use oncegate_core::response::Answer;
-use oncegate_core::time::{Timestamp, micros};
 use oncegate_store::query::answer_bytes;
-use oncegate_store::{Change, Due, Moments, Outcome, SCAN_BYTES_MAX, Scan, Write};
+use oncegate_store::{Due, Moments, SCAN_BYTES_MAX, Scan};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Rows, params};
 
 use super::error::Failure;
 use super::places::Places;
 use super::row::{self, COLUMNS, COMMON, FROZEN, IDENTITY, Part, decode};
-use super::trail;
 
-pub(super) static INSERT: LazyLock<String> = LazyLock::new(|| insert_of(&COLUMNS));
+/// Where it stands in the order of arrival is the last parameter.
+static INSERT: LazyLock<String> = LazyLock::new(|| insert_of(&COLUMNS));
 /// The usual reserve: what it leaves out is NULL.
 static INSERT_COMMON: LazyLock<String> = LazyLock::new(|| insert_of(&COLUMNS[..COMMON]));
 
 fn insert_of(columns: &[&str]) -> String {
-    let places: Vec<_> = (1..=columns.len()).map(|place| format!("?{place}")).collect();
+    let places: Vec<_> = (1..=columns.len() + 1).map(|place| format!("?{place}")).collect();
     let (columns, places) = (columns.join(", "), places.join(", "));
-    format!("INSERT INTO record ({columns}) VALUES ({places}) ON CONFLICT (id) DO NOTHING")
+    format!("INSERT INTO record ({columns}, seq) VALUES ({places}) ON CONFLICT (id) DO NOTHING")
 }
 
 /// Every column but the identity, where the row is what was read: its place is the last parameter but one, its version the
@@ -95,23 +93,8 @@ pub(super) static OVERDUE: LazyLock<String> = LazyLock::new(|| {
     format!("{select} WHERE state = 0 AND expires_at BETWEEN ?1 AND ?2 ORDER BY expires_at, record.seq")
 });
 
-/// Applies a batch inside the transaction that `connection` is in, at the store's time `now`.
-///
-/// What [`oncegate_store::Store::apply`] does between `BEGIN IMMEDIATE` and `COMMIT`. A caller's own transaction may do it
-/// too, if it has begun as a writer: one that reads first and writes later fails at once with `SQLITE_BUSY_SNAPSHOT`
-/// where another has written meanwhile.
-pub(super) fn apply_in(
-    connection: &Connection,
-    places: &mut Places,
-    batch: &[Write],
-    now: Timestamp,
-) -> Result<Vec<Outcome>, Failure> {
-    let mut batch_in = Batch::prepare(connection, places)?;
-    batch.iter().map(|write| batch_in.apply(write, now)).collect()
-}
-
 /// The statements of a batch, looked up once.
-struct Batch<'c> {
+pub(super) struct Table<'c> {
     connection: &'c Connection,
     places: &'c mut Places,
     insert: CachedStatement<'c>,
@@ -121,8 +104,8 @@ struct Batch<'c> {
     keep_answer: CachedStatement<'c>,
 }
 
-impl<'c> Batch<'c> {
-    fn prepare(connection: &'c Connection, places: &'c mut Places) -> Result<Self, Failure> {
+impl<'c> Table<'c> {
+    pub(super) fn prepare(connection: &'c Connection, places: &'c mut Places) -> Result<Self, Failure> {
         Ok(Self {
             connection,
             places,
@@ -134,38 +117,18 @@ impl<'c> Batch<'c> {
         })
     }
 
-    fn apply(&mut self, write: &Write, now: Timestamp) -> Result<Outcome, Failure> {
-        let (id, is_applied) = match &write.change {
-            Change::Insert(record) => (record.id, self.insert(record)?),
-            Change::Swap { expect, record } => (record.id, self.swap(*expect, record)?),
-            Change::Remove { id, expect, grace } => {
-                let before = now.as_micros().saturating_sub(micros(*grace));
-                (*id, remove(self.connection, *id, *expect, before)?)
-            }
-        };
-        if is_applied {
-            if let Some(entry) = &write.entry {
-                trail::tell(self.connection, entry)?;
-            }
-            return Ok(Outcome::Applied);
-        }
-        Ok(match read_one(self.connection, id)? {
-            Ok(current) => Outcome::Refused { current: current.map(Arc::new) },
-            Err(problem) => Outcome::Unreadable { problem: problem.to_string() },
-        })
-    }
-
-    fn insert(&mut self, record: &Record) -> Result<bool, Failure> {
-        let (statement, part) = if row::is_common(record) {
-            (&mut self.insert_common, Part::Common)
+    /// At this place in the order of arrival.
+    pub(super) fn insert(&mut self, record: &Record, seq: i64) -> Result<bool, Failure> {
+        let (statement, part, columns) = if row::is_common(record) {
+            (&mut self.insert_common, Part::Common, COMMON)
         } else {
-            (&mut self.insert, Part::Whole)
+            (&mut self.insert, Part::Whole, COLUMNS.len())
         };
         row::bind(record, statement, part)?;
+        statement.raw_bind_parameter(columns + 1, seq)?;
         if statement.raw_execute()? == 0 {
             return Ok(false);
         }
-        let seq = self.connection.last_insert_rowid();
         match &record.state {
             State::Completed(answer) => self.keep_answer(seq, answer)?,
             // It will be settled soon.
@@ -174,7 +137,7 @@ impl<'c> Batch<'c> {
         Ok(true)
     }
 
-    fn swap(&mut self, expect: Version, record: &Record) -> Result<bool, Failure> {
+    pub(super) fn swap(&mut self, expect: Version, record: &Record) -> Result<bool, Failure> {
         let id = record.id;
         let remembered = self.places.forget(id);
         if let Some(seq) = remembered
@@ -216,6 +179,13 @@ impl<'c> Batch<'c> {
         Ok(statement.raw_execute()? == 1)
     }
 
+    /// The answer first: it is found through the record, on the same conditions.
+    pub(super) fn remove(&self, id: RecordId, expect: Version, before: i64) -> Result<bool, Failure> {
+        let conditions = params![&id.as_bytes()[..], expect.as_raw(), before];
+        self.connection.prepare_cached(&REMOVE_ANSWER)?.execute(conditions)?;
+        Ok(self.connection.prepare_cached(&REMOVE)?.execute(conditions)? == 1)
+    }
+
     fn swap_any(&mut self, seq: i64, expect: Version, record: &Record) -> Result<bool, Failure> {
         row::bind(record, &mut self.swap, Part::Changing)?;
         self.swap.raw_bind_parameter(SEQ, seq)?;
@@ -224,16 +194,9 @@ impl<'c> Batch<'c> {
     }
 }
 
-fn find(connection: &Connection, id: RecordId) -> Result<Option<i64>, Failure> {
+pub(super) fn find(connection: &Connection, id: RecordId) -> Result<Option<i64>, Failure> {
     let mut statement = connection.prepare_cached(FIND)?;
     Ok(statement.query_row([&id.as_bytes()[..]], |row| row.get(0)).optional()?)
-}
-
-/// The answer first: it is found through the record, on the same conditions.
-fn remove(connection: &Connection, id: RecordId, expect: Version, before: i64) -> Result<bool, Failure> {
-    let conditions = params![&id.as_bytes()[..], expect.as_raw(), before];
-    connection.prepare_cached(&REMOVE_ANSWER)?.execute(conditions)?;
-    Ok(connection.prepare_cached(&REMOVE)?.execute(conditions)? == 1)
 }
 
 /// Runs a statement that gives nothing.
@@ -243,13 +206,9 @@ pub(super) fn run(connection: &Connection, sql: &str) -> Result<(), Failure> {
 }
 
 /// One row as it was found: the outer error is the database's, the inner one the row's.
-type Found = Result<Option<Record>, Failure>;
+pub(super) type Found = Result<Option<Record>, Failure>;
 
-pub(super) fn read(connection: &Connection, ids: &[RecordId]) -> Result<Vec<Found>, Failure> {
-    ids.iter().map(|id| read_one(connection, *id)).collect()
-}
-
-fn read_one(connection: &Connection, id: RecordId) -> Result<Found, Failure> {
+pub(super) fn read_one(connection: &Connection, id: RecordId) -> Result<Found, Failure> {
     let mut statement = connection.prepare_cached(&READ)?;
     let row = statement.query_row([&id.as_bytes()[..]], |row| Ok(decode(row))).optional()?;
     Ok(row.transpose())
@@ -283,10 +242,15 @@ pub(super) fn due(
             collect(statement.query([from, by])?, limit, &mut scan)?;
         }
     }
+    in_order(&mut scan, what, limit);
+    Ok(scan)
+}
+
+/// What several statements have found, as one scan.
+pub(super) fn in_order(scan: &mut Scan, what: Due, limit: usize) {
     scan.records.sort_by_key(|record| what.moment(record));
     scan.is_cut |= scan.records.len() > limit;
     scan.records.truncate(limit);
-    Ok(scan)
 }
 
 /// Adds up to `limit` rows, and notes whether there were more. One that cannot be read is counted and passed over: it must not stand in the way of others.

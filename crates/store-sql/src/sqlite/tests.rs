@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 
 use oncegate_conformance::samples::{FAR_AHEAD, LONG_AGO, answer, entry, id, moved_to, reserved};
 use oncegate_core::audit::Act;
-use oncegate_core::record::{Record, State, StateKind};
+use oncegate_core::record::{Reason, Record, State, StateKind};
 use oncegate_store::drive::read_one;
 use oncegate_store::{Due, Filter, Kind};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
+use super::append::settled;
 use super::*;
 
 mod outbox;
@@ -63,6 +64,18 @@ fn every_statement_goes_through_an_index_whatever_the_table_holds() {
         }
         let answer = "SEARCH answer USING INTEGER PRIMARY KEY (rowid=?) LEFT-JOIN";
         assert_eq!(plan(&connection, &statements::READ), format!("{by_id}; {answer}"));
+        let by_place = "SEARCH record_settled USING INTEGER PRIMARY KEY (rowid=?)";
+        for sql in [settled::HEAD, settled::READ, settled::DROP, settled::REMOVE, append::due::ROW] {
+            assert_eq!(plan(&connection, sql), by_place, "{sql}");
+        }
+        for sql in [append::due::ENDED, append::pages::ROWS] {
+            assert_eq!(plan(&connection, sql), by_place.replace("rowid=?", "rowid>? AND rowid<?"), "{sql}");
+        }
+        let ledger = plan(&connection, append::LEDGER);
+        assert!(ledger.contains("SEARCH record_reserved USING INTEGER PRIMARY KEY (rowid=?)"), "{ledger}");
+        assert!(ledger.contains("SEARCH record") && !ledger.contains("SCAN record"), "{ledger}");
+        let runs = plan(&connection, append::due::RUNS);
+        assert!(runs.contains("SEARCH record_run USING INDEX record_run_by_end (first_end<?)"), "{runs}");
         let by_due = "SEARCH record USING INDEX record_by_due (state=? AND due_at>? AND due_at<?)";
         assert_eq!(plan(&connection, &statements::DUE), format!("{by_due}; {answer}"));
         assert_eq!(plan(&connection, &statements::LAPSED), format!("{by_due}; {answer}"));
@@ -181,11 +194,13 @@ fn a_newer_schema_is_refused_and_left_alone() {
 fn a_file_of_an_older_schema_keeps_its_rows_and_gets_a_trail() {
     let place = Place::new();
     let mut row = reserved("a", 1, LONG_AGO);
+    row.last_error = Some(Reason::new("before", "not the happy path, so it is where older releases had all"));
     block_on(place.open().apply(&[insert(&row)])).unwrap();
     let older = Connection::open(place.file()).unwrap();
     older
         .execute_batch(
-            "DROP TABLE entry; DROP TABLE apart; DROP INDEX record_by_reference; DROP TABLE job; \
+            "DROP TRIGGER record_of_older_release; DROP TABLE record_reserved; DROP TABLE record_settled; DROP TABLE record_run; DROP TABLE record_run_ids; \
+             ALTER TABLE record DROP COLUMN layout; DROP TABLE entry; DROP TABLE apart; DROP INDEX record_by_reference; DROP TABLE job; \
              DROP INDEX record_waiting; DROP INDEX record_overdue; DROP INDEX record_doubts; DROP INDEX record_parked; \
              ALTER TABLE record DROP COLUMN forward_key; PRAGMA user_version = 1",
         )
@@ -204,6 +219,11 @@ fn a_file_of_an_older_schema_keeps_its_rows_and_gets_a_trail() {
     let write = Write::swap(row.version, Arc::new(next)).telling(Some(told.clone()));
     assert_eq!(block_on(store.apply(&[write])).unwrap(), [Outcome::Applied]);
     assert_eq!(block_on(store.story(row.id, 10)).unwrap(), [told]);
+    // What comes now comes after it, in either table.
+    let later = [insert(&reserved("b", 2, LONG_AGO)), insert(&Record { id: id("c"), ..row.clone() })];
+    assert_eq!(block_on(store.apply(&later)).unwrap(), [Outcome::Applied, Outcome::Applied]);
+    let page = block_on(store.browse(&Filter::default(), None, 10)).unwrap();
+    assert_eq!(page.records.iter().map(|row| row.id).collect::<Vec<_>>(), [id("c"), id("b"), id("a")]);
 }
 
 /// A row that was damaged, or written by a newer release, is an error for whoever asks for it, and for nobody else: not for
@@ -291,29 +311,34 @@ fn the_writing_connection_is_durable_and_never_checkpoints_by_itself() {
 fn a_failed_commit_is_in_doubt_and_a_failed_statement_is_not() {
     let place = Place::new();
     let store = place.open();
-    let connection = connection::for_writing(&SqliteOptions::new(place.file())).unwrap();
+    let mut inner = writer::Inner {
+        connection: connection::for_writing(&SqliteOptions::new(place.file())).unwrap(),
+        places: places::Places::default(),
+        shared: Shared::default(),
+        age: Duration::MAX,
+    };
     let batch = [insert(&reserved("a", 1, LONG_AGO)), insert(&reserved("b", 2, LONG_AGO))];
 
-    connection.commit_hook(Some(|| true)).unwrap();
-    let error = writer::commit(&connection, &mut places::Places::default(), &batch, LONG_AGO).unwrap_err();
+    inner.connection.commit_hook(Some(|| true)).unwrap();
+    let error = writer::commit(&mut inner, &batch, LONG_AGO).unwrap_err();
     assert_eq!(error.effect(), Effect::Unknown, "{error}");
-    connection.commit_hook(None::<fn() -> bool>).unwrap();
+    inner.connection.commit_hook(None::<fn() -> bool>).unwrap();
 
     // No room after the first insert: the second fails, and the first goes with it.
-    let pages: i64 = connection.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
-    connection.pragma_update(None, "max_page_count", pages).unwrap();
+    let pages: i64 = inner.connection.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
+    inner.connection.pragma_update(None, "max_page_count", pages).unwrap();
     let mut large = moved_to(&reserved("large", 3, LONG_AGO), StateKind::Completed, FAR_AHEAD);
     large.state = State::Completed(answer(200, &vec![0; 1 << 20]));
     let too_much = [insert(&reserved("a", 1, LONG_AGO)), insert(&large)];
-    let error = writer::commit(&connection, &mut places::Places::default(), &too_much, LONG_AGO).unwrap_err();
+    let error = writer::commit(&mut inner, &too_much, LONG_AGO).unwrap_err();
     assert_eq!((error.kind(), error.effect()), (Kind::Full, Effect::None), "{error}");
-    assert!(connection.is_autocommit(), "no transaction is left open");
+    assert!(inner.connection.is_autocommit(), "no transaction is left open");
     for key in ["a", "large"] {
         assert_eq!(block_on(read_one(&store, id(key))).unwrap(), None);
     }
 
-    connection.pragma_update(None, "max_page_count", 1_000_000).unwrap();
-    let outcomes = writer::commit(&connection, &mut places::Places::default(), &batch, LONG_AGO).unwrap();
+    inner.connection.pragma_update(None, "max_page_count", 1_000_000).unwrap();
+    let outcomes = writer::commit(&mut inner, &batch, LONG_AGO).unwrap();
     assert_eq!(outcomes, [Outcome::Applied, Outcome::Applied]);
 }
 

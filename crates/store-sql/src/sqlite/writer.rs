@@ -2,18 +2,21 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use oncegate_core::time::Timestamp;
 use oncegate_store::{Effect, Kind, Outcome, Result, StoreError, Write};
 use rusqlite::Connection;
 
 use super::SqliteOptions;
+use super::append::Shared;
+use super::apply::apply_in;
 use super::checkpoint::Checkpointer;
 use super::connection;
 use super::error::{Failure, store_error};
 use super::file::{Identity, identity};
 use super::places::Places;
-use super::statements::{apply_in, run};
+use super::statements::run;
 
 /// Writes batches, one after the other, each on the thread that brings it.
 #[derive(Debug)]
@@ -24,14 +27,23 @@ pub(super) struct Writer {
 }
 
 #[derive(Debug)]
-struct Inner {
-    connection: Connection,
-    places: Places,
+pub(super) struct Inner {
+    pub(super) connection: Connection,
+    pub(super) places: Places,
+    /// What is in the tables that have no index over ids.
+    pub(super) shared: Shared,
+    /// How long a row may be in flight before it is moved to where it is indexed.
+    pub(super) age: Duration,
 }
 
 impl Writer {
-    pub(super) fn start(options: &SqliteOptions) -> Result<Self> {
-        let inner = Inner { connection: connection::for_writing(options)?, places: Places::default() };
+    pub(super) fn start(options: &SqliteOptions, shared: Shared) -> Result<Self> {
+        let inner = Inner {
+            connection: connection::for_writing(options)?,
+            places: Places::default(),
+            shared,
+            age: options.in_flight_max,
+        };
         Ok(Self {
             inner: Mutex::new(inner),
             checkpointer: Checkpointer::start(connection::for_writing(options)?, options.path.clone())?,
@@ -41,7 +53,7 @@ impl Writer {
 
     /// Blocks until the batch is durable. A panic in an earlier batch left at most a transaction open, which is rolled back.
     pub(super) fn apply(&self, batch: &[Write], now: impl FnOnce() -> Timestamp) -> Result<Vec<Outcome>> {
-        self.write(|inner| commit(&inner.connection, &mut inner.places, batch, now()))
+        self.write(|inner| commit(inner, batch, now()))
     }
 
     /// The same with what is not a batch: `job` is one transaction.
@@ -51,6 +63,22 @@ impl Writer {
         job: impl FnOnce(&Connection) -> std::result::Result<T, Failure>,
     ) -> Result<T> {
         self.write(|inner| transact(&inner.connection, operation, job))
+    }
+
+    #[cfg(test)]
+    pub(super) fn inner_for_tests(&self) -> std::sync::MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at the file through the connection that writes, while somebody else has begun to write: what it sees is what that one would.
+    pub(super) fn look<T>(
+        &self,
+        operation: &'static str,
+        job: impl FnOnce(&Connection, &Shared) -> std::result::Result<T, Failure>,
+    ) -> Result<T> {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        roll_back(&inner.connection);
+        job(&inner.connection, &inner.shared).map_err(|failure| store_error(failure, operation, Effect::None))
     }
 
     fn write<T>(&self, job: impl FnOnce(&mut Inner) -> Result<T>) -> Result<T> {
@@ -89,14 +117,14 @@ impl OpenedFile {
     }
 }
 
-/// A batch is one transaction.
-pub(super) fn commit(
-    connection: &Connection,
-    places: &mut Places,
-    batch: &[Write],
-    now: Timestamp,
-) -> Result<Vec<Outcome>> {
-    transact(connection, "apply", |connection| apply_in(connection, places, batch, now))
+/// A batch is one transaction. The memory follows it, and never goes before: a commit in doubt changes nothing in it, and the file shows what
+/// became of it.
+pub(super) fn commit(inner: &mut Inner, batch: &[Write], now: Timestamp) -> Result<Vec<Outcome>> {
+    let Inner { connection, places, shared, age } = inner;
+    let apply = |connection: &Connection| apply_in(connection, places, shared, *age, (batch, now));
+    let (outcomes, changed) = transact(connection, "apply", apply)?;
+    shared.keep(changed);
+    Ok(outcomes)
 }
 
 /// What fails before `COMMIT` is rolled back and was never written; what fails in it may have been: the log's frames can be
