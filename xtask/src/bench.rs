@@ -1,5 +1,6 @@
 //! Measurements: built in release, run by the `bench` crate.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::{Result, cargo, must, programs, root};
@@ -32,11 +33,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     // A web framework and a database library, which no other needs.
     let features: &[&str] = if first == "atomic" { &["--features", "atomic"] } else { &[] };
     let mut run = if is_all {
-        Command::new(root().join("target/release/oncegate-bench"))
+        Command::new(release("oncegate-bench")?)
     } else {
         let mut run = cargo();
         run.args(["run", "--release", "--quiet", "--package", "oncegate-bench"]).args(features).arg("--");
         run
     };
     must(run.args(&args.rest).current_dir(root()))
+}
+
+/// A program that was built in release: beside our own folder, wherever that is.
+fn release(name: &str) -> Result<PathBuf> {
+    let ours = std::env::current_exe().map_err(|error| format!("we do not know where we are: {error}"))?;
+    let target = ours.parent().and_then(Path::parent).ok_or("we are in no folder of cargo's")?;
+    Ok(target.join("release").join(name))
 }

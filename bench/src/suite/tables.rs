@@ -39,14 +39,16 @@ fn sqlite(run: &mut Run, filled: &Path, part: &mut Part) -> Outcome {
     let mut urls = vec![(0, run.world.empty("rows-0", Store::Sqlite)?.0)];
     for rows in run.options.rows.clone() {
         let file = filled.join(format!("rows-{rows}.db"));
-        if !file.exists() {
-            let unfinished = filled.join("unfinished.db");
-            fill::remove(&unfinished)?;
-            fill_up(&format!("sqlite://{}", unfinished.display()), rows)?;
-            std::fs::rename(&unfinished, &file)?;
+        let url = format!("sqlite://{}", file.display());
+        // Marked when it is complete: an interrupted fill must not be taken for a table.
+        let mark = fill::with_ending(&file, ".filled");
+        if !mark.exists() {
+            fill::remove(&file)?;
+            fill_up(&url, rows)?;
+            std::fs::write(&mark, "")?;
         }
         warm(&file)?;
-        urls.push((rows, format!("sqlite://{}", file.display())));
+        urls.push((rows, url));
     }
     measure(run, Store::Sqlite, &urls, None, part)
 }
@@ -59,12 +61,12 @@ fn postgres(run: &mut Run, filled: &Path, part: &mut Part) -> Outcome {
     let mut urls = vec![(0, server.url("rows_0"))];
     for rows in run.options.rows.clone() {
         let schema = format!("rows_{rows}");
-        let is_there = format!("SELECT count(*) FROM pg_namespace WHERE nspname = '{schema}'");
-        if server.sql(&is_there)? == "0" {
-            server.sql("DROP SCHEMA IF EXISTS unfinished CASCADE")?;
-            fill_up(&server.url("unfinished"), rows)?;
+        let mark = format!("filled_{rows}");
+        if server.sql(&format!("SELECT count(*) FROM pg_tables WHERE tablename = '{mark}'"))? == "0" {
+            server.sql(&format!("DROP SCHEMA IF EXISTS {schema} CASCADE"))?;
+            fill_up(&server.url(&schema), rows)?;
             server.sql("VACUUM ANALYZE")?;
-            server.sql(&format!("ALTER SCHEMA unfinished RENAME TO {schema}"))?;
+            server.sql(&format!("CREATE TABLE public.{mark} ()"))?;
         }
         urls.push((rows, server.url(&schema)));
     }
