@@ -90,7 +90,12 @@ impl Run {
 
     /// How long a turn counts.
     fn turn(&self) -> Duration {
-        Duration::from_millis(if self.options.quick { 500 } else { 1_000 })
+        Duration::from_millis(if self.options.quick { 300 } else { 1_000 })
+    }
+
+    /// How long it runs before: connections are opened, pools filled, plans made.
+    fn warming(&self) -> Duration {
+        Duration::from_millis(if self.options.quick { 150 } else { 250 })
     }
 
     /// Makes so many keys and settles them, to be replayed.

@@ -1,7 +1,6 @@
 //! The matrix: who stands in front, on which store, asked for what, by how many connections.
 
 use std::ops::Range;
-use std::time::Duration;
 
 use super::Run;
 use super::contest::{Contender, Contest, Work};
@@ -17,6 +16,8 @@ const CONNECTIONS: [usize; 2] = [64, 256];
 const WARM_KEYS: u64 = 1_000;
 /// More than a cache of [`COLD_CACHE_BYTES`] can hold by far, so that each is read from the store.
 const COLD_KEYS: u64 = 20_000;
+/// The same for a rehearsal.
+const FEW_COLD_KEYS: u64 = 4_000;
 const COLD_CACHE_BYTES: u64 = 64 << 10;
 
 pub(crate) const BARE: &str = "bare proxy";
@@ -45,9 +46,10 @@ pub(crate) fn fresh(run: &mut Run) -> Outcome<Part> {
 pub(crate) fn replays(run: &mut Run) -> Outcome<Part> {
     let mut part = run.part("replays");
     let mut replayed = Vec::new();
+    let cold_keys = if run.options.quick { FEW_COLD_KEYS } else { COLD_KEYS };
     for store in [Store::Sqlite, Store::Postgres, Store::Redis] {
         for (word, keys, cache_bytes) in
-            [("warm", WARM_KEYS, Settings::default().cache_bytes), ("cold", COLD_KEYS, COLD_CACHE_BYTES)]
+            [("warm", WARM_KEYS, Settings::default().cache_bytes), ("cold", cold_keys, COLD_CACHE_BYTES)]
         {
             let name = format!("{word}-{}", store.name().to_lowercase());
             let settings = Settings { cache_bytes, ..Settings::default() };
@@ -142,7 +144,7 @@ pub(crate) fn contender(
         connections,
         kind,
         pace: Pace::Closed,
-        until: Until::Elapsed { warm: Duration::from_millis(250), counted: run.turn() },
+        until: Until::Elapsed { warm: run.warming(), counted: run.turn() },
         request_bytes: 200,
         answer_bytes: 200,
         settled,

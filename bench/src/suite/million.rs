@@ -15,7 +15,7 @@ const CONNECTIONS: usize = 256;
 
 pub(crate) fn run(run: &mut Run) -> Outcome<Part> {
     let mut part = run.part("million");
-    let count: u32 = if run.options.quick { 100_000 } else { 1_000_000 };
+    let count: u32 = if run.options.quick { 50_000 } else { 1_000_000 };
     part.facts.insert("keys".to_owned(), count.into());
     #[expect(clippy::cast_precision_loss, reason = "a size of memory is far below 2^52")]
     part.facts.insert("configured cache, MiB".to_owned(), CACHE_BYTES as f64 / f64::from(1 << 20));

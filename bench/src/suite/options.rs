@@ -31,7 +31,7 @@ fn usage() -> String {
         "cargo xtask bench [flags]: the whole matrix, into bench/results and docs/performance.md
   --quick          a rehearsal of a few minutes; its results and page go to --dir, not into the repository
   --only A,B       parts: {}
-  --rounds N       turns per contender (5; quick 2)
+  --rounds N       turns per contender (5; quick 3)
   --rows A,B       sizes of tables beside the empty one (1000000; quick 100000); filled ones are kept in --dir
   --peers          install others from their registries into --dir and measure them, too
   --dir PATH       where files go
@@ -73,7 +73,7 @@ impl Options {
             return Err(format!("there is no part {unknown}\n{}", usage()).into());
         }
         if options.rounds == 0 {
-            options.rounds = if options.quick { 2 } else { 5 };
+            options.rounds = if options.quick { 3 } else { 5 };
         }
         if options.rows.is_empty() {
             options.rows = vec![if options.quick { 100_000 } else { 1_000_000 }];

@@ -50,7 +50,14 @@ impl Target {
         if is_met {
             "met".to_owned()
         } else {
-            format!("**missed by {:.0} %**", 100.0 * (median - bound).abs() / bound.abs().max(1e-9))
+            let by = (median - bound).abs();
+            // A share says nothing of what is left of a difference.
+            let by = if self.unit == " ms" {
+                format!("{} ms", figure(by))
+            } else {
+                format!("{:.0} %", 100.0 * by / bound)
+            };
+            format!("**missed by {by}**")
         }
     }
 }

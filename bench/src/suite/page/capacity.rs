@@ -65,7 +65,7 @@ impl Costs {
         );
         text.push_str(
             "What that comes to, at 60 % of the cores busy and with a retention of one day:\n\n\
-             | fresh keys a second | on SQLite: cores | on PostgreSQL: cores of gateways | cores of PostgreSQL | records of a day, SQLite / PostgreSQL | log written |\n\
+             | fresh keys a second | on SQLite: cores | on PostgreSQL: cores of gateways | cores of PostgreSQL | records of a day, SQLite / PostgreSQL | PostgreSQL's log |\n\
              | --- | --- | --- | --- | --- | --- |\n",
         );
         for rate in RATES {
@@ -82,32 +82,40 @@ impl Costs {
             );
         }
         text.push_str("\nWhat gives way first, on machines of 8 cores with 1 TB that writes 200 MB/s:\n\n");
-        for (title, limits) in [
-            (
-                "One gateway with SQLite",
-                vec![
-                    ("its cores", per_s(*sqlite_us)),
-                    ("the disk's space for a day of records", DISK_BYTES / RETENTION_S / self.sqlite_bytes),
-                    ("the disk's speed", DISK_BYTES_PER_S / self.sqlite_written),
-                ],
-            ),
-            (
-                "Gateways on one PostgreSQL",
-                vec![
-                    ("each gateway's cores, of which more can be added", per_s(*gateway_us)),
-                    ("PostgreSQL's cores", per_s(*postgres_us)),
-                    ("the disk's space for a day of records", DISK_BYTES / RETENTION_S / self.postgres_bytes),
-                    ("the disk's speed, for its log alone", DISK_BYTES_PER_S / self.postgres_written),
-                ],
-            ),
-        ] {
-            let mut limits = limits;
-            limits.sort_by(|(_, a), (_, b)| a.total_cmp(b));
-            let limits = limits.iter().map(|(what, rate)| format!("{what}: {} a second", thousands(*rate)));
-            let limits: Vec<_> = limits.collect();
-            let _ = writeln!(text, "- **{title}**: {}.", limits.join("; then "));
+        let setups = self.setups();
+        for (title, limits) in &setups {
+            let limits = limits.iter().map(|(what, rate)| format!("{what}, {} a second", thousands(*rate)));
+            let _ = writeln!(text, "- **{title}**: {}.", limits.collect::<Vec<_>>().join("; then "));
+        }
+        text.push_str("\n| fresh keys a second | what one such machine lacks, with SQLite | with PostgreSQL |\n| --- | --- | --- |\n");
+        for rate in RATES {
+            let lacks = setups.iter().map(|(_, limits)| {
+                let short = limits.iter().filter(|(_, limit)| *limit < rate).map(|(what, _)| *what);
+                let short: Vec<_> = short.collect();
+                if short.is_empty() { "nothing".to_owned() } else { short.join("; ") }
+            });
+            let _ = writeln!(text, "| {} | {} |", thousands(rate), lacks.collect::<Vec<_>>().join(" | "));
         }
         text
+    }
+
+    /// Each way to run it, with its limits as rates: the lowest comes first.
+    fn setups(&self) -> [(&'static str, Vec<(&'static str, f64)>); 2] {
+        let mut sqlite = vec![
+            ("cores", per_s(self.sqlite_us)),
+            ("space for a day of records", DISK_BYTES / RETENTION_S / self.sqlite_bytes),
+            ("the disk's speed", DISK_BYTES_PER_S / self.sqlite_written),
+        ];
+        let mut postgres = vec![
+            ("a gateway's cores (add gateways)", per_s(self.gateway_us)),
+            ("PostgreSQL's cores", per_s(self.postgres_us)),
+            ("space for a day of records", DISK_BYTES / RETENTION_S / self.postgres_bytes),
+            ("the disk's speed, for PostgreSQL's log alone", DISK_BYTES_PER_S / self.postgres_written),
+        ];
+        for limits in [&mut sqlite, &mut postgres] {
+            limits.sort_by(|(_, a), (_, b)| a.total_cmp(b));
+        }
+        [("One gateway with SQLite", sqlite), ("Gateways on one PostgreSQL", postgres)]
     }
 }
 
