@@ -4,7 +4,7 @@
 //! each waiting for its answer. An upstream's answer has 200 bytes. The bare proxy is hyper's server around hyper-util's pooled client:
 //! what one would write without Oncegate.
 
-mod bare;
+pub(crate) mod bare;
 pub(crate) mod load;
 mod upstream;
 

@@ -1,4 +1,4 @@
-//! What the product costs (`store`, `engine`, `gateway`, `postgres`, `atomic`, `outbox`, `sweeper`, `reaper`), and measurements that settled a decision, kept so that they can be run again.
+//! What the product costs: all of it (`suite`, without a name), one thing at a time (`store`, `engine`, `gateway`, `postgres`, `atomic`, `outbox`, `sweeper`, `reaper`), and measurements that settled a decision, kept so that they can be run again.
 
 #[cfg(feature = "atomic")]
 mod atomic;
@@ -17,6 +17,7 @@ mod outbox;
 mod postgres;
 mod rows;
 mod store;
+mod suite;
 mod traffic;
 mod workers;
 
@@ -30,8 +31,12 @@ type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
 fn main() -> Outcome {
     let mut arguments = std::env::args().skip(1).peekable();
-    let experiment =
-        arguments.next_if(|first| !first.starts_with("--")).unwrap_or_else(|| "store".to_owned());
+    let Some(experiment) = arguments.next_if(|first| !first.starts_with("--")) else {
+        return suite::run(arguments);
+    };
+    if experiment == "role" {
+        return suite::role::run(arguments);
+    }
     let options = Options::parse(arguments)?;
     match experiment.as_str() {
         "store" => store::run(&options),

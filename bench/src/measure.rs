@@ -48,7 +48,9 @@ impl Summary {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
         let at = |index: usize| sorted.get(index).copied().unwrap_or_default();
-        Self { median: at(sorted.len() / 2), low: at(0), high: at(sorted.len().saturating_sub(1)) }
+        let last = sorted.len().saturating_sub(1);
+        // Of an even number, between the two in the middle.
+        Self { median: f64::midpoint(at(last / 2), at(last.div_ceil(2))), low: at(0), high: at(last) }
     }
 
     /// `series` over `base`, round by round.
@@ -86,6 +88,15 @@ mod tests {
         // The machine halves its speed in the second round; the contender is always twice as fast.
         let summary = Summary::of_ratio(&[200.0, 100.0, 200.0], &[100.0, 50.0, 100.0]);
         assert_eq!(summary.to_string(), "2.00 (2.00–2.00)");
+    }
+
+    #[test]
+    fn a_median_is_in_the_middle() {
+        let median = |values: &[f64]| Summary::of(values).median;
+        assert_eq!(
+            [median(&[]), median(&[3.0, 1.0]), median(&[9.0, 1.0, 2.0])].map(f64::to_bits),
+            [0.0_f64.to_bits(), 2.0_f64.to_bits(), 2.0_f64.to_bits()]
+        );
     }
 
     #[test]
