@@ -19,7 +19,7 @@ use crate::streams::{print, say};
 
 mod job;
 
-/// List dead letters, show one, or have the machine ask again.
+/// List dead letters, show one, have the machine ask again, or end a job of the outbox.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -32,6 +32,7 @@ enum Command {
     /// Show one record, its story, and what can be done about it
     Show(Show),
     Retry(Retry),
+    Withdraw(Withdraw),
 }
 
 /// Which of them.
@@ -77,6 +78,16 @@ struct Retry {
     acting: Acting,
 }
 
+/// End a parked job of the outbox: it is not sent any more, and what waits behind it in its line is next.
+#[derive(clap::Args)]
+struct Withdraw {
+    /// The job's id: job_…
+    #[arg(value_name = "ID")]
+    id: String,
+    #[command(flatten)]
+    acting: Acting,
+}
+
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> ExitCode {
     let done = crate::source::block_on(async {
@@ -84,6 +95,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
             Command::List(args) => list(args).await,
             Command::Show(args) => show(args).await,
             Command::Retry(args) => retry(args).await,
+            Command::Withdraw(args) => job::withdraw(&args.acting, &args.id).await,
         }
     });
     done.unwrap_or_else(|trouble| output::trouble(&trouble))

@@ -55,6 +55,13 @@ pub(crate) enum Source {
     },
 }
 
+/// What can be done to a parked job.
+#[derive(Clone, Copy)]
+pub(crate) enum JobAct {
+    Retry,
+    Withdraw,
+}
+
 /// How much of a list, and in which form.
 #[derive(clap::Args)]
 pub(crate) struct Page {
@@ -259,16 +266,26 @@ impl Source {
         Ok(job::for_operator(&found, bodies))
     }
 
-    /// Has a parked job tried again.
-    pub(crate) async fn retry_job(&self, id: JobId, wish: &Value) -> Result<Value, Trouble> {
+    /// Does something to a parked job.
+    pub(crate) async fn act_on_job(&self, act: JobAct, id: JobId, wish: &Value) -> Result<Value, Trouble> {
         let engine = match self {
             Self::Engine(engine) => engine,
-            Self::Gateway { .. } => return self.post(&format!("/api/v1/jobs/{id}/retry"), wish).await,
+            Self::Gateway { .. } => {
+                let path = match act {
+                    JobAct::Retry => format!("/api/v1/jobs/{id}/retry"),
+                    JobAct::Withdraw => format!("/api/v1/jobs/{id}/withdraw"),
+                };
+                return self.post(&path, wish).await;
+            }
             Self::Store(_) => return Err(Trouble::Failed("a store is acted on by an engine".to_owned())),
         };
-        let wish = operate::read_retry(wish.to_string().as_bytes());
+        let wish = operate::read_wish(wish.to_string().as_bytes());
         let wish = wish.map_err(|bad| Trouble::Wrong(sentence(&bad.to_string())))?;
-        operate::retry_job(engine, id, &wish).await.map_err(refused)
+        let done = match act {
+            JobAct::Retry => operate::retry_job(engine, id, &wish).await,
+            JobAct::Withdraw => operate::withdraw_job(engine, id, &wish).await,
+        };
+        done.map_err(refused)
     }
 
     /// How many records are in each state.

@@ -30,10 +30,12 @@ pub use ask::{
 
 pub use jobs::{
     a_claim_ends, a_line_is_kept_in_order, a_parked_job_holds_back_its_own_line,
-    a_promise_takes_the_place_of_a_parked_one, a_promise_that_stands_is_not_replaced, depth_is_true,
-    every_field_of_a_job_comes_back, only_old_jobs_that_are_over_are_dropped, only_the_claimer_reports,
-    only_what_is_due_is_claimed, parked_jobs_are_listed_and_put_back, racing_claimers_share_the_jobs,
-    what_was_delivered_is_kept,
+    a_promise_takes_the_place_of_a_parked_one, a_promise_that_stands_is_not_replaced,
+    a_try_that_does_not_count_is_not_counted, a_withdrawn_job_lets_its_line_go_on,
+    a_withdrawn_promise_can_be_made_again, depth_is_true, every_field_of_a_job_comes_back,
+    only_old_jobs_that_are_over_are_dropped, only_the_claimer_reports, only_what_is_due_is_claimed,
+    parked_jobs_are_listed_and_put_back, racing_claimers_share_the_jobs, what_was_delivered_is_kept,
+    what_was_tried_stands_in_no_way,
 };
 
 pub use trail::{

@@ -102,6 +102,10 @@ macro_rules! for_each_outbox_case {
             what_was_delivered_is_kept
             a_line_is_kept_in_order
             a_parked_job_holds_back_its_own_line
+            a_withdrawn_job_lets_its_line_go_on
+            a_withdrawn_promise_can_be_made_again
+            what_was_tried_stands_in_no_way
+            a_try_that_does_not_count_is_not_counted
             parked_jobs_are_listed_and_put_back
             depth_is_true
             only_old_jobs_that_are_over_are_dropped

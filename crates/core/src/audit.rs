@@ -88,11 +88,13 @@ pub enum Act {
     GivenUp,
     /// Its owner took accepted work back before anybody ran it.
     Cancelled,
+    /// A job that it had promised was given up, and is over: nobody keeps that promise any more.
+    Withdrawn,
 }
 
 impl Act {
     /// All of them; a stored act is the place in this list, which only grows at its end.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Began,
         Self::RanAgain,
         Self::Lapsed,
@@ -108,6 +110,7 @@ impl Act {
         Self::Forgotten,
         Self::GivenUp,
         Self::Cancelled,
+        Self::Withdrawn,
     ];
 
     /// The place in [`Act::ALL`], as it is stored.
@@ -136,6 +139,7 @@ impl Act {
             Self::Forgotten => "forgotten",
             Self::GivenUp => "given_up",
             Self::Cancelled => "cancelled",
+            Self::Withdrawn => "withdrawn",
         }
     }
 }

@@ -37,6 +37,21 @@ fn a_handler_is_told_to_run_to_take_or_to_find_out() {
     assert_eq!(ride.without("ride"), ride, "only the last one can be taken back");
 }
 
+/// A handler that goes on after a failure must find it again: without it the next attempt, in the very same handler, would be told that
+/// another phase was done in its place.
+#[test]
+fn a_failure_that_was_gone_on_after_is_an_outcome() {
+    let failed = |kind| phase("ride", kind, Progress::Failed("no driver".into()));
+    for kind in [ATOMIC, FOREIGN] {
+        let listed = Journal::default().with(failed(kind)).with(finished("waiting_list", ATOMIC));
+        assert_eq!(listed.visit(0, "ride", kind), Ok(Visit::Failed("no driver")));
+        assert_eq!(listed.visit(1, "waiting_list", ATOMIC), Ok(Visit::Finished(b"waiting_list")));
+        assert!(listed.visit(0, "waiting_list", ATOMIC).is_err(), "the order is kept");
+        let point = listed.point();
+        assert_eq!(Journal::of(Some(&point)), Ok(listed));
+    }
+}
+
 #[test]
 fn a_changed_handler_is_found_out() {
     let ride = ride();
@@ -70,10 +85,15 @@ fn phases() -> impl Strategy<Value = Vec<(PhaseKind, Vec<u8>)>> {
 
 proptest! {
     #[test]
-    fn a_journal_survives_its_recovery_point(phases in phases(), is_begun: bool) {
+    fn a_journal_survives_its_recovery_point(phases in phases(), failures: u8, is_begun: bool) {
         let mut journal = Journal::default();
         for (n, (kind, output)) in phases.into_iter().enumerate() {
-            journal = journal.with(phase(&format!("phase {n}"), kind, Progress::Finished(output)));
+            let progress = if failures >> n & 1 == 1 {
+                Progress::Failed(String::from_utf8_lossy(&output).into())
+            } else {
+                Progress::Finished(output)
+            };
+            journal = journal.with(phase(&format!("phase {n}"), kind, progress));
         }
         if is_begun {
             journal = journal.with(phase("last", FOREIGN, Progress::Begun));
@@ -109,6 +129,7 @@ proptest! {
                         continue;
                     }
                     Visit::Begun => { prop_assert_eq!(*kind, FOREIGN); true }
+                    Visit::Failed(words) => return Err(TestCaseError::fail(words.to_owned())),
                     Visit::Run => false,
                 };
                 if *kind == FOREIGN && !begun {

@@ -25,6 +25,7 @@ use crate::clock::NodeClock;
 use crate::herald::Herald;
 use crate::meters::{self, Tenants};
 use crate::options::Options;
+use crate::outbox::Kept;
 use crate::wait::Waiters;
 use crate::workers::Looked;
 use crate::writer::Writer;
@@ -59,6 +60,8 @@ pub(crate) struct Inner<S> {
     pub(crate) accepted: Notify,
     /// Wakes the outbox: so often something was promised on this node.
     pub(crate) promises: watch::Sender<u64>,
+    /// What the last look at the outbox has left for the next.
+    pub(crate) outbox: Mutex<Kept>,
     /// Where the next look through what is kept apart goes on, if the last one did not get to its end.
     pub(crate) apart_from: Mutex<Option<Apart>>,
     /// How far the reconciler has looked, if the last pass did not get to the end of what is due.
@@ -100,6 +103,7 @@ impl<S: Store> Engine<S> {
             doubts: Notify::new(),
             accepted: Notify::new(),
             promises: watch::Sender::new(0),
+            outbox: Mutex::default(),
             apart_from: Mutex::default(),
             doubts_looked: Mutex::default(),
             options,

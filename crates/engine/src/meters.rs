@@ -72,7 +72,7 @@ pub mod names {
     pub const APART_KEPT: &str = "oncegate.apart.kept.count";
     /// Those of them that said that something happened, and whose record never appeared.
     pub const APART_EXPIRED: &str = "oncegate.apart.expired.count";
-    /// Deliveries of the outbox, by `effect` and `result`: delivered, later, refused.
+    /// Deliveries of the outbox, by `effect` and `result`: delivered, later, unreachable, refused.
     pub const OUTBOX_DELIVERY: &str = "oncegate.outbox.delivery.count";
     /// Seconds that one delivery took, by `effect`.
     pub const OUTBOX_SECONDS: &str = "oncegate.outbox.delivery.duration.seconds";
@@ -119,7 +119,7 @@ pub(crate) fn begin_worker_at_zero(worker: &'static str) {
 
 /// The same for an effect that is about to be delivered.
 pub(crate) fn begin_effect_at_zero(effect: &str) {
-    for result in ["delivered", "later", "refused"] {
+    for result in ["delivered", "later", "unreachable", "refused"] {
         counter!(names::OUTBOX_DELIVERY, "effect" => effect.to_owned(), "result" => result).increment(0);
     }
     counter!(names::OUTBOX_PARKED, "effect" => effect.to_owned()).increment(0);

@@ -5,8 +5,8 @@
 //! are counted, and the loop goes on.
 //!
 //! **Invariants:** what the provider gave back is durable before anything follows from it, so a job is never delivered again after that.
-//! A job whose answer is the record's is sent only while its holder holds the record. A job that is put before an operator has put its
-//! record there too.
+//! A job whose answer is the record's is sent only while its holder holds the record; once that is settled, so is the job. A job that is
+//! put before an operator has put its record there too. Jobs that hang or fail, however many, hold at most half of the places.
 //!
 //! Not here: the rows (`oncegate_store::jobs`), promising (`tower`), speaking to a provider (effects).
 
@@ -28,7 +28,8 @@ use tokio::task::JoinHandle;
 use crate::engine::Engine;
 use crate::meters;
 use crate::workers::Pass;
-pub use effect::{Delivering, Delivery, Effect, Sent};
+pub use effect::{Delivering, Delivery, Effect, OUTAGE, Sent};
+pub(crate) use keep::Kept;
 use pump::Pump;
 
 /// The name of these loops, in metrics and logs.
@@ -75,7 +76,8 @@ impl std::fmt::Debug for Effects {
 pub struct OutboxOptions {
     /// Jobs that are due are looked for so often; one that is promised on this node wakes the loop at once.
     pub every: Duration,
-    /// Deliveries of one effect that are under way at the same time, on this node. A claim takes as many.
+    /// Deliveries of one effect that are under way at the same time, on this node. A claim takes as many; of those that were tried before,
+    /// at most half as many.
     pub at_once: usize,
     /// How much longer than its delivery may take a claim lasts: what became of it is to be written meanwhile. After a crash it is
     /// delivered again when the claim has ended.

@@ -47,14 +47,17 @@ pub struct Run<T> {
     ground: Arc<dyn Ground>,
     transactions: Arc<T>,
     journal: Journal,
-    /// How many phases were asked for.
+    /// How many phases were asked for, but for one that has failed.
     position: usize,
+    /// The last phase that was asked for, if it failed: to be asked for again in its place, or an outcome once another is.
+    failed: Option<Phase>,
 }
 
 /// What is to be done about a phase.
 enum Asked<R> {
     Run,
     Finished(R),
+    Failed(PhaseError),
     Begun,
 }
 
@@ -62,7 +65,8 @@ impl<T: Transactions> Run<T> {
     /// Runs `work` in a transaction of the caller's own pool, once: its rows and the recovery point are committed together.
     ///
     /// The recovery point is the transaction's last statement, so the record's row is locked only until the commit. If `work` fails,
-    /// everything is rolled back, and the handler may go on, or end with an answer of its own. A refusal is no failure: give it as the
+    /// everything is rolled back, and the handler may go on, or end with an answer of its own. If it goes on to another phase, the failure is
+    /// this one's outcome: every later attempt is handed the same error, and does not run it. A refusal is no failure: give it as the
     /// output. Call nobody else in here: the transaction would be held open for as long as they take, and what they do is not rolled back.
     pub async fn atomic<R, F>(&mut self, name: &str, work: F) -> Result<R, PhaseError>
     where
@@ -71,6 +75,7 @@ impl<T: Transactions> Run<T> {
     {
         match self.ask(name, PhaseKind::Atomic)? {
             Asked::Finished(output) => return Ok(output),
+            Asked::Failed(error) => return Err(error),
             // An atomic phase is never found begun; if it were, nothing of it is there.
             Asked::Run | Asked::Begun => {}
         }
@@ -86,7 +91,7 @@ impl<T: Transactions> Run<T> {
             Ok(worked) => worked,
             Err(error) => {
                 transaction.roll_back().await;
-                return Err(ground.failed(name, &error));
+                return Err(self.has_failed(name, PhaseKind::Atomic, &error));
             }
         };
         let next = self.journal.with(phase(name, PhaseKind::Atomic, Progress::Finished(output)));
@@ -166,6 +171,7 @@ impl<T: Transactions> Run<T> {
     {
         let is_ours = match self.ask(name, PhaseKind::Foreign)? {
             Asked::Finished(output) => return Ok(output),
+            Asked::Failed(error) => return Err(error),
             Asked::Run => {
                 self.keep(name, self.journal.with(begun(name))).await?;
                 true
@@ -188,9 +194,7 @@ impl<T: Transactions> Run<T> {
             Ok(output) => self.finished(name, output).await,
             Err(error) if error.had_no_effect && is_ours => {
                 self.keep(name, self.journal.without(name)).await?;
-                // It may be asked for again, at the same place.
-                self.position -= 1;
-                Err(self.ground.failed(name, &error))
+                Err(self.has_failed(name, PhaseKind::Foreign, &error))
             }
             Err(error) => Err(self.ground.interrupted(name, &error.reason.detail())),
         }
@@ -238,15 +242,40 @@ impl<T: Transactions> Run<T> {
         Ok(answer)
     }
 
+    /// Nothing of the phase took effect. It may be asked for again, at the same place.
+    fn has_failed(&mut self, name: &str, kind: PhaseKind, error: &JobError) -> PhaseError {
+        self.position -= 1;
+        self.failed = Some(phase(name, kind, Progress::Failed(error.reason.detail().into())));
+        self.ground.failed(name, error)
+    }
+
     /// What the journal says of the next phase.
     fn ask<R: DeserializeOwned>(&mut self, name: &str, kind: PhaseKind) -> Result<Asked<R>, PhaseError> {
         let ground = &self.ground;
         ground.is_whole()?;
+        match self.failed.take() {
+            // The handler goes on without it: an outcome, kept with whatever is kept next.
+            Some(failed) if *failed.name != *name => {
+                self.journal = self.journal.with(failed);
+                self.position += 1;
+            }
+            // Asked for again in an attempt that was only told of it: what it was told, for the journal goes on behind.
+            None => {
+                let last = self.position.checked_sub(1).and_then(|last| self.journal.phases().get(last));
+                if let Some(Phase { name: of, progress: Progress::Failed(words), .. }) = last
+                    && **of == *name
+                {
+                    return Ok(Asked::Failed(failed_before(name, words)));
+                }
+            }
+            Some(_) => {}
+        }
         let visit =
             self.journal.visit(self.position, name, kind).map_err(|changed| ground.changed(&changed))?;
         let asked = match visit {
             Visit::Run => Asked::Run,
             Visit::Begun => Asked::Begun,
+            Visit::Failed(words) => Asked::Failed(failed_before(name, words)),
             Visit::Finished(output) => Asked::Finished(
                 serde_json::from_slice(output)
                     .map_err(|error| ground.changed(&track::unreadable(name, &error)))?,
@@ -294,6 +323,11 @@ impl<T: Transactions> Run<T> {
     fn key(&self, name: &str) -> DownstreamKey {
         DownstreamKey::of(self.ground.life(), name)
     }
+}
+
+/// As the attempt was told in which it failed.
+fn failed_before(name: &str, words: &str) -> PhaseError {
+    PhaseError::Failed { phase: name.into(), words: words.into() }
 }
 
 fn phase(name: &str, kind: PhaseKind, progress: Progress) -> Phase {

@@ -389,6 +389,7 @@ impl Effect for Moods {
         Box::pin(std::future::ready(match delivery.payload {
             b"1" => Sent::Delivered { reference: None, answer: None },
             b"2" => Sent::Later { after: None, why: "busy".into() },
+            b"4" => Sent::Unreachable { after: None, why: "nobody is there".into() },
             _ => Sent::Refused("no".into()),
         }))
     }
@@ -400,28 +401,51 @@ async fn the_outbox_is_counted_and_measured() {
     let hand = Hand::new();
     let engine = start(MemoryStore::with_clock(hand.clock()), Options::default()).await;
     let (life, effects) = (Token::from_bytes([4; 16]), Effects::new().with("mood", Moods));
-    let jobs = [1_u32, 2, 3].map(|n| {
+    let jobs = [1_u32, 2, 3, 4].map(|n| {
         let whose = (id(&ietf(), "k"), life);
         Job::promised(JobId::of(life, n), "mood", n.to_string().into_bytes(), whose, hand.now())
     });
     engine.store().promise(&jobs).await.unwrap();
     let options = OutboxOptions::default();
     engine.work_outbox(&effects, &options).await.unwrap();
-    assert_eq!(counts.of(names::OUTBOX_DELIVERY), 3);
-    for result in ["delivered", "later", "refused"] {
+    assert_eq!(counts.of(names::OUTBOX_DELIVERY), 4);
+    for result in ["delivered", "later", "refused", "unreachable"] {
         let labels = [("effect", "mood"), ("result", result)];
         assert_eq!(counts.labelled(names::OUTBOX_DELIVERY, &labels), 1, "{result}");
     }
     assert_eq!(counts.of(names::OUTBOX_PARKED), 1);
-    assert_eq!(counts.of(names::OUTBOX_SECONDS), 3);
+    assert_eq!(counts.of(names::OUTBOX_SECONDS), 4);
     hand.turn(Duration::from_secs(90));
     engine.tidy_outbox(&effects, &options).await.unwrap();
     let gauge = |name| counts.gauge(name, &[("effect", "mood")]);
-    assert_eq!(gauge(names::OUTBOX_WAITING), Some(1.0));
+    assert_eq!(gauge(names::OUTBOX_WAITING), Some(2.0));
     assert_eq!(gauge(names::OUTBOX_DEAD), Some(1.0));
     assert_eq!(gauge(names::OUTBOX_OLDEST), Some(90.0));
     // Before anything has happened, everything is there, and at nothing.
     let quiet = engine.start_outbox(&Effects::new().with("quiet", Moods), &options);
     assert_eq!(counts.gauge(names::OUTBOX_WAITING, &[("effect", "quiet")]), Some(0.0));
     drop(quiet);
+}
+
+/// On a node that does not have the effect, gauges stood at what they had shown last, and alerts fired for ever.
+#[tokio::test]
+async fn an_outbox_that_another_node_has_emptied_is_shown_as_empty() {
+    let counts = Counts::start().await;
+    let store = MemoryStore::new();
+    let (engine, other) =
+        (start(store.clone(), Options::default()).await, start(store, Options::default()).await);
+    let (life, effects) = (Token::from_bytes([4; 16]), Effects::new().with("mood", Moods));
+    let whose = (id(&ietf(), "k"), life);
+    let job = Job::promised(JobId::of(life, 1), "mood", b"1".to_vec(), whose, engine.now().at);
+    engine.store().promise(&[job]).await.unwrap();
+    let (none, options) = (Effects::new(), OutboxOptions::default());
+    engine.tidy_outbox(&none, &options).await.unwrap();
+    let waiting = || counts.gauge(names::OUTBOX_WAITING, &[("effect", "mood")]);
+    assert_eq!(waiting(), Some(1.0));
+    other.work_outbox(&effects, &options).await.unwrap();
+    for _ in 0..2 {
+        engine.tidy_outbox(&none, &options).await.unwrap();
+        assert_eq!(waiting(), Some(0.0));
+    }
+    assert_eq!(counts.gauge(names::OUTBOX_OLDEST, &[("effect", "mood")]), Some(0.0));
 }

@@ -61,6 +61,7 @@ impl Admin {
             .route("/api/v1/jobs/parked", get(jobs::parked))
             .route("/api/v1/jobs/{id}", get(jobs::show))
             .route("/api/v1/jobs/{id}/retry", post(jobs::retry))
+            .route("/api/v1/jobs/{id}/withdraw", post(jobs::withdraw))
             .route("/api/v1/counts", get(api::counts))
             .route("/api/v1/openapi.json", get(openapi::document))
             .layer(middleware::from_fn_with_state(self.clone(), token::check));

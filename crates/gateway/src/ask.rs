@@ -90,11 +90,11 @@ impl Asker {
                     Judgement::NotKnown { why } => Found::NotKnown(format!("status {status}: {why}").into()),
                 }
             }
-            Err(words) => Found::NotKnown(words.into()),
+            Err(unanswered) => Found::NotKnown(unanswered.words.into()),
         }
     }
 
-    async fn ask(&self, question: Question, bytes_max: u64) -> Result<Answered, String> {
+    async fn ask(&self, question: Question, bytes_max: u64) -> Result<Answered, Unanswered> {
         send(&self.upstream, question, Bytes::new(), bytes_max).await
     }
 }
@@ -102,13 +102,26 @@ impl Asker {
 /// Status, headers and body.
 pub(crate) type Answered = (u16, HeaderMap, Vec<u8>);
 
+/// Why there is no answer.
+pub(crate) struct Unanswered {
+    pub(crate) words: String,
+    /// There was nobody to speak to: nothing was said.
+    pub(crate) is_unreached: bool,
+}
+
+impl From<String> for Unanswered {
+    fn from(words: String) -> Self {
+        Self { words, is_unreached: false }
+    }
+}
+
 /// One exchange, on a connection of its own: one that hangs holds up nobody.
 pub(crate) async fn send(
     upstream: &Upstream,
     question: Question,
     body: Bytes,
     bytes_max: u64,
-) -> Result<Answered, String> {
+) -> Result<Answered, Unanswered> {
     let Question { target, method, headers } = question;
     let (upstream, path) = whom(upstream, &target)?;
     let connector = Connector::new(&upstream).map_err(|error| error.to_string())?;
@@ -119,11 +132,13 @@ pub(crate) async fn send(
         request.headers_mut().insert(header::HOST, host);
     }
     let request = request.map_err(|error| error.to_string())?;
-    let wire = connector.wire().await.map_err(|failed| failed.0.to_string())?;
-    match wire {
+    let unreached = |words| Unanswered { words, is_unreached: true };
+    let wire = connector.wire().await.map_err(|failed| unreached(failed.0.to_string()))?;
+    let answered = match wire {
         Wire::Plain(stream) => exchange(stream, request, bytes_max).await,
         Wire::Tls(stream) => exchange(stream, request, bytes_max).await,
-    }
+    };
+    Ok(answered?)
 }
 
 fn whom(upstream: &Upstream, target: &Target) -> Result<(Upstream, String), String> {

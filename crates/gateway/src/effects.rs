@@ -3,7 +3,7 @@
 //! **Invariant:** whatever goes wrong on the way may have been delivered all the same, and is tried again under the same key.
 //! Not here: what an answer means (`reconcile`), when it is tried, and what follows (the engine's outbox).
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use oncegate::AnyStore;
 use oncegate_engine::{Delivering, Delivery, Effect, Effects, Engine, Outbox, OutboxOptions, Patience, Sent};
@@ -42,7 +42,6 @@ struct OverHttp {
 
 impl OverHttp {
     async fn send(&self, delivery: &Delivery<'_>) -> Sent {
-        let later = |why: String| Sent::Later { after: None, why: why.into() };
         let (question, body) = match self.effect.order(delivery.payload, delivery.downstream_key) {
             Ok(order) => order,
             // However often it is asked.
@@ -53,7 +52,10 @@ impl OverHttp {
                 let answer = ProbeAnswer { status, headers: &headers, body: &body };
                 self.effect.sent(&answer, SystemTime::now())
             }
-            Err(words) => later(words),
+            Err(unanswered) if unanswered.is_unreached => {
+                Sent::Unreachable { after: None, why: unanswered.words.into() }
+            }
+            Err(unanswered) => Sent::Later { after: None, why: unanswered.words.into() },
         }
     }
 }
@@ -65,5 +67,9 @@ impl Effect for OverHttp {
 
     fn patience(&self) -> Patience {
         self.effect.patience
+    }
+
+    fn outage(&self) -> Duration {
+        self.effect.outage
     }
 }

@@ -15,6 +15,8 @@ pub fn for_operator(job: &Job, bodies: Bodies) -> Value {
         Stage::Delivered(receipt) => ("delivered", Some(receipt)),
         Stage::Parked => ("parked", None),
         Stage::Done(receipt) => ("done", Some(receipt)),
+        Stage::Withdrawn => ("withdrawn", None),
+        Stage::Unreadable(_) => ("unreadable", None),
     };
     let error = job.last_error.as_ref();
     let mut shown = json!({

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use crate::record::{self, Bodies};
 
 pub use answer::answer;
-pub use jobs::{no_job, read_retry, retry_job};
+pub use jobs::{no_job, read_wish, retry_job, withdraw_job};
 pub use wish::{Bad, Verb, WISH_BYTES_MAX, Wish};
 
 /// Why nothing was done; or, of [`Refused::Store`], why that is not known.

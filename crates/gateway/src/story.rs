@@ -66,6 +66,7 @@ fn words(entry: &Entry) -> String {
         Act::Forgotten => format!("{who}: the stored answer is dropped; the key is shut for a while"),
         Act::GivenUp => "nobody ran it in its time: answered with 408".to_owned(),
         Act::Cancelled => "taken back before anybody ran it: answered with 410".to_owned(),
+        Act::Withdrawn => format!("{who}: a promise of its is withdrawn, and not kept any more"),
     };
     if is_operator && let Some(reason) = &entry.reason {
         words.push_str("; reason: \"");
@@ -87,7 +88,8 @@ fn who(entry: &Entry) -> Cow<'_, str> {
 /// Who said so. Of acts that only people do, entries of before have the name alone.
 fn source(entry: &Entry) -> Option<Cow<'_, str>> {
     let source = entry.source.as_deref()?;
-    let is_bare = matches!(entry.act, Act::AskedAgain | Act::Forgotten) && !source.starts_with(OPERATOR);
+    let is_bare = matches!(entry.act, Act::AskedAgain | Act::Forgotten | Act::Withdrawn)
+        && !source.starts_with(OPERATOR);
     Some(if is_bare { format!("{OPERATOR}{source}").into() } else { source.into() })
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use oncegate_core::audit::Entry;
 use oncegate_core::identity::{RecordId, Token};
-use oncegate_core::record::Record;
+use oncegate_core::record::{Reason, Record};
 use oncegate_core::time::Timestamp;
 use oncegate_store::clock::Clock;
 use oncegate_store::jobs::{Claim, Depth, Job, JobId, Jobs, Report};
@@ -216,6 +216,10 @@ impl Jobs for AnyStore {
 
     async fn unpark(&self, id: JobId) -> Result<bool> {
         on_any_outbox!(self, "unpark", store => store.unpark(id).await)
+    }
+
+    async fn withdraw(&self, parked: &Job, why: &Reason) -> Result<bool> {
+        on_any_outbox!(self, "withdraw", store => store.withdraw(parked, why).await)
     }
 
     async fn depth(&self) -> Result<Vec<Depth>> {

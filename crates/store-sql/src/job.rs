@@ -23,20 +23,31 @@ pub(crate) const PROMISED_COUNT: usize = 10;
 pub(crate) const COLUMNS: &str = "id, effect, payload, line, record, life, holder, fence, created_at, due_at, tries, stage, \
      last_error, reference, answer";
 
+/// Withdrawn: over, and with words. What was delivered has none.
+const WITHDRAWN: &str = "(job.stage = 3 AND job.last_error IS NOT NULL)";
+
 /// Behind an insert into the table, which is called `job` there: what a promise does to a job of its name, see [`Jobs::promise`]. A
-/// promise that is refused changes no row, and so returns none.
+/// promise that is refused changes no row, and so returns none. `next` is the number that a new promise would get: what was withdrawn
+/// has lost its place in its line.
 ///
 /// [`Jobs::promise`]: oncegate_store::jobs::Jobs::promise
-pub(crate) const AGAIN: &str = "ON CONFLICT (id) DO UPDATE SET effect = excluded.effect, payload = excluded.payload, \
-     holder = excluded.holder, fence = excluded.fence, \
-     created_at = CASE WHEN job.stage = 2 THEN excluded.created_at ELSE job.created_at END, \
-     due_at = CASE WHEN job.stage = 2 THEN excluded.due_at ELSE job.due_at END, \
-     tries = CASE WHEN job.stage = 2 THEN 0 ELSE job.tries END, \
-     last_error = CASE WHEN job.stage = 2 THEN NULL ELSE job.last_error END, \
-     stage = CASE WHEN job.stage = 2 THEN 0 ELSE job.stage END \
-     WHERE job.line IS NOT DISTINCT FROM excluded.line AND (job.stage = 2 OR (job.effect = excluded.effect \
-     AND job.payload = excluded.payload AND job.holder IS NOT DISTINCT FROM excluded.holder \
-     AND job.fence IS NOT DISTINCT FROM excluded.fence))";
+pub(crate) fn again(next: &str) -> String {
+    let ended = format!("(job.stage = 2 OR {WITHDRAWN})");
+    format!(
+        "ON CONFLICT (id) DO UPDATE SET seq = CASE WHEN {WITHDRAWN} THEN {next} ELSE job.seq END, \
+         effect = excluded.effect, payload = excluded.payload, line = excluded.line, \
+         holder = excluded.holder, fence = excluded.fence, \
+         created_at = CASE WHEN {ended} THEN excluded.created_at ELSE job.created_at END, \
+         due_at = CASE WHEN {ended} THEN excluded.due_at ELSE job.due_at END, \
+         tries = CASE WHEN {ended} THEN 0 ELSE job.tries END, \
+         last_error = CASE WHEN {ended} THEN NULL ELSE job.last_error END, \
+         over_at = CASE WHEN {ended} THEN NULL ELSE job.over_at END, \
+         stage = CASE WHEN {ended} THEN 0 ELSE job.stage END \
+         WHERE {WITHDRAWN} OR (job.line IS NOT DISTINCT FROM excluded.line AND (job.stage = 2 OR (job.effect = excluded.effect \
+         AND job.payload = excluded.payload AND job.holder IS NOT DISTINCT FROM excluded.holder \
+         AND job.fence IS NOT DISTINCT FROM excluded.fence)))"
+    )
+}
 
 const WAITING: i64 = 0;
 const DELIVERED: i64 = 1;
@@ -98,50 +109,68 @@ pub(crate) struct Columns {
 }
 
 impl Columns {
+    /// What can be read of it: a row that cannot be read whole is in nobody's way, see [`Stage::Unreadable`]. Fails only if not even its
+    /// name can be, by which it could be put aside.
     pub(crate) fn decode(self) -> std::result::Result<Job, Malformed> {
-        let life = Token::from_bytes(sixteen(&self.life)?);
-        let answers = match (&self.holder, self.fence) {
-            (Some(token), Some(fence)) => {
-                let token = Token::from_bytes(sixteen(token)?);
-                Some(Holder { life, token, fence: Fence::from_raw(fence) })
+        let id = JobId::from_bytes(sixteen(&self.id).ok_or(Malformed { what: "name of a job" })?);
+        let mut wrong = None;
+        let mut name = |bytes: &[u8], what| {
+            sixteen(bytes).unwrap_or_else(|| {
+                wrong.get_or_insert(Malformed { what });
+                [0; 16]
+            })
+        };
+        let life = Token::from_bytes(name(&self.life, "life in a job"));
+        let record = RecordId::from_bytes(name(&self.record, "record in a job"));
+        let answers = self.holder.as_ref().zip(self.fence).map(|(token, fence)| Holder {
+            life,
+            token: Token::from_bytes(name(token, "holder in a job")),
+            fence: Fence::from_raw(fence),
+        });
+        let receipt = || -> std::result::Result<Receipt, Malformed> {
+            Ok(Receipt {
+                reference: text(self.reference.as_deref()),
+                answer: self.answer.as_deref().map(Answer::decode).transpose()?.map(Box::new),
+            })
+        };
+        let read = match self.stage {
+            WAITING => Ok(Stage::Waiting),
+            DELIVERED => receipt().map(Stage::Delivered),
+            PARKED => Ok(Stage::Parked),
+            OVER if self.last_error.is_some() => Ok(Stage::Withdrawn),
+            OVER => receipt().map(Stage::Done),
+            _ => Err(Malformed { what: "stage of a job" }),
+        };
+        let stage = match (read, wrong) {
+            (Err(wrong), _) | (Ok(Stage::Waiting | Stage::Delivered(_)), Some(wrong)) => {
+                Stage::Unreadable(wrong)
             }
-            _ => None,
-        };
-        let receipt = Receipt {
-            reference: text(self.reference)?,
-            answer: self.answer.map(|bytes| Answer::decode(&bytes)).transpose()?.map(Box::new),
-        };
-        let stage = match self.stage {
-            WAITING => Stage::Waiting,
-            DELIVERED => Stage::Delivered(receipt),
-            PARKED => Stage::Parked,
-            OVER => Stage::Done(receipt),
-            _ => return Err(Malformed { what: "stage of a job" }),
+            (Ok(stage), _) => stage,
         };
         Ok(Job {
-            id: JobId::from_bytes(sixteen(&self.id)?),
+            id,
             effect: self.effect.into(),
             payload: self.payload,
-            line: text(self.line)?,
-            record: RecordId::from_bytes(sixteen(&self.record)?),
+            line: text(self.line.as_deref()),
+            record,
             life,
             answers,
             created_at: Timestamp::from_micros(self.created_at),
             due_at: Timestamp::from_micros(self.due_at),
             tries: u32::try_from(self.tries).unwrap_or(u32::MAX),
             stage,
-            last_error: text(self.last_error)?.map(|words| Reason::from_stored(&words)),
+            last_error: text(self.last_error.as_deref()).map(|words| Reason::from_stored(&words)),
         })
     }
 }
 
-fn sixteen(bytes: &[u8]) -> std::result::Result<[u8; 16], Malformed> {
-    bytes.try_into().map_err(|_| Malformed { what: "name in a job" })
+fn sixteen(bytes: &[u8]) -> Option<[u8; 16]> {
+    bytes.try_into().ok()
 }
 
-fn text(bytes: Option<Vec<u8>>) -> std::result::Result<Option<Box<str>>, Malformed> {
-    let text = |bytes| String::from_utf8(bytes).map_err(|_| Malformed { what: "text of a job" });
-    Ok(bytes.map(text).transpose()?.map(String::into_boxed_str))
+/// Words for people, and the name of a line, which nobody compares here.
+fn text(bytes: Option<&[u8]>) -> Option<Box<str>> {
+    bytes.map(|bytes| String::from_utf8_lossy(bytes).into())
 }
 
 /// What a report writes. Where nothing is said, the column stays, but the error of the last try goes.
@@ -149,6 +178,8 @@ pub(crate) struct Said {
     pub(crate) stage: Option<i64>,
     /// Due so many microseconds from now.
     pub(crate) after: Option<i64>,
+    /// So many tries do not count.
+    pub(crate) given_back: i64,
     pub(crate) reference: Option<Vec<u8>>,
     pub(crate) answer: Option<Vec<u8>>,
     pub(crate) error: Option<Vec<u8>>,
@@ -156,12 +187,17 @@ pub(crate) struct Said {
 
 impl Said {
     pub(crate) fn of(became: &Became) -> Self {
-        let none = Self { stage: None, after: None, reference: None, answer: None, error: None };
+        let none =
+            Self { stage: None, after: None, given_back: 0, reference: None, answer: None, error: None };
         let error = |why: &Reason| Some(why.to_string().into_bytes());
         match became {
             Became::Delivered(receipt) => Self { stage: Some(DELIVERED), ..none }.with(receipt),
             Became::Done(receipt) => Self { stage: Some(OVER), ..none }.with(receipt),
             Became::Later { after, why } => Self { after: Some(micros(*after)), error: error(why), ..none },
+            Became::Away { after, why } => {
+                Self { after: Some(micros(*after)), given_back: 1, error: error(why), ..none }
+            }
+            Became::Withdrawn(why) => Self { stage: Some(OVER), error: error(why), ..none },
             Became::Parked(why) => Self { stage: Some(PARKED), error: error(why), ..none },
         }
     }

@@ -1,7 +1,7 @@
 //! The outbox's rows: promises of an external call, written in the transaction that made them.
 //!
 //! **Invariant:** a job is there if and only if the transaction that promised it was committed. It leaves `waiting` only by a report
-//! of whoever has claimed it, or by an operator.
+//! of whoever has claimed it, or by an operator. Whatever becomes of it, it can come to an end: no line waits for ever.
 //!
 //! Not here: calling anybody (the engine's outbox).
 
@@ -10,7 +10,7 @@ use std::future::Future;
 use std::str::FromStr;
 use std::time::Duration;
 
-use oncegate_core::codec::Encoder;
+use oncegate_core::codec::{Encoder, Malformed};
 use oncegate_core::identity::{RecordId, Token, read_letters, spell};
 use oncegate_core::record::{Holder, Reason};
 use oncegate_core::response::Answer;
@@ -157,7 +157,7 @@ impl Job {
 
 /// Why a promise is refused whose name a job has already: a request that is run once more promises under the names of its first run.
 pub const PROMISED_OTHERWISE: &str = "an earlier run of the same request has promised something else under this name, or in another line, and \
-     that job is not parked; nothing was written. While it waits, try again when it is parked or settled; once it is over, only what it \
+     that job is not parked; nothing was written. While it waits, try again when it is parked or settled; once it is done, only what it \
      promised can be promised again";
 
 /// How far a job has come.
@@ -171,6 +171,11 @@ pub enum Stage {
     Parked,
     /// Over.
     Done(Receipt),
+    /// Over without having been delivered, as far as anybody knows: [`Job::last_error`] says why.
+    Withdrawn,
+    /// To be delivered, or delivered, but this release cannot read all of it: what could be read is here, and no more is to be done with it
+    /// than to put it before an operator.
+    Unreadable(Malformed),
 }
 
 /// What an effect gave back.
@@ -193,6 +198,8 @@ pub struct Claim<'c> {
     pub span: Duration,
     /// At most so many.
     pub limit: usize,
+    /// Of them, at most so many that were claimed before. Those that were not are found apart, however many of the others are due.
+    pub again: usize,
 }
 
 /// What became of a claimed job.
@@ -218,8 +225,17 @@ pub enum Became {
         /// Why.
         why: Reason,
     },
+    /// The same, and this try does not count.
+    Away {
+        /// How long.
+        after: Duration,
+        /// Why.
+        why: Reason,
+    },
     /// Not delivered, and not tried again by a machine.
     Parked(Reason),
+    /// Not delivered, and not to be delivered any more: it is over.
+    Withdrawn(Reason),
 }
 
 /// How full the outbox is, for one effect.
@@ -243,6 +259,7 @@ pub trait Jobs: Store {
     /// - Every field comes back as it was promised, and a promise made again is one promise. (`every_field_of_a_job_comes_back`)
     /// - Of a name whose job is parked, it takes that job's place: what is promised now is due, and its tries count from the start.
     ///   (`a_promise_takes_the_place_of_a_parked_one`)
+    /// - Of a name whose job was withdrawn, it is a new promise, and the last of its line. (`a_withdrawn_promise_can_be_made_again`)
     /// - Of a name whose job stands and is another, or is in another line, it is refused, and nothing is written.
     ///   (`a_promise_that_stands_is_not_replaced`)
     fn promise(&self, jobs: &[Job]) -> impl Future<Output = Result<()>> + Send;
@@ -256,6 +273,8 @@ pub trait Jobs: Store {
     /// - Only what is due, of the effects that were asked for, the longest due first. (`only_what_is_due_is_claimed`)
     /// - Jobs of one line come one after the other, as they were promised. (`a_line_is_kept_in_order`)
     /// - A parked job holds back its own line, and no other. (`a_parked_job_holds_back_its_own_line`)
+    /// - However many are due that were claimed before, no more of them come than were asked for. (`what_was_tried_stands_in_no_way`)
+    /// - One that cannot be read comes as such, and the others come all the same. (each store's own tests)
     fn claim(&self, claim: &Claim<'_>) -> impl Future<Output = Result<Vec<Job>>> + Send;
 
     /// Writes what became of jobs that are still claimed under `token`, in one commit; says of each whether it was.
@@ -263,6 +282,7 @@ pub trait Jobs: Store {
     /// # Contract
     /// - Under another token, or after the job has ended, nothing is written. (`only_the_claimer_reports`)
     /// - What came back is kept, also when the claimer dies before the end. (`what_was_delivered_is_kept`)
+    /// - A try that does not count is not counted. (`a_try_that_does_not_count_is_not_counted`)
     fn report(&self, token: Token, reports: &[Report]) -> impl Future<Output = Result<Vec<bool>>> + Send;
 
     /// One job.
@@ -285,6 +305,13 @@ pub trait Jobs: Store {
     /// # Contract
     /// - It is due at once, and its tries count from the start. (`parked_jobs_are_listed_and_put_back`)
     fn unpark(&self, id: JobId) -> impl Future<Output = Result<bool>> + Send;
+
+    /// Ends a parked job, as it was read; says whether it was still parked, and nobody had tried it since.
+    ///
+    /// # Contract
+    /// - It is over, with these words, and its line goes on. (`a_withdrawn_job_lets_its_line_go_on`)
+    /// - One that has been tried since it was read is left alone. (`a_withdrawn_job_lets_its_line_go_on`)
+    fn withdraw(&self, parked: &Job, why: &Reason) -> impl Future<Output = Result<bool>> + Send;
 
     /// How full it is, effect by effect; what is over does not count.
     ///

@@ -28,7 +28,7 @@ struct Asked {
 macro_rules! pay {
     ($name:ident, $transactions:ty) => {
         async fn $name(mut tx: Atomic<$transactions>, Json(asked): Json<Asked>) -> Result<Response, Failed> {
-            let Some(payment) = accepted(asked) else { return Ok(refused()) };
+            let Some(payment) = accepted(&tx.life_name(), asked) else { return Ok(refused()) };
             let add = sqlx::query(ADD).bind(&payment.id).bind(payment.amount).bind(&payment.currency);
             add.execute(&mut *tx).await?;
             tx.enqueue("charge", &payment)?.answers();
@@ -75,12 +75,12 @@ async fn one(State(payments): State<Arc<Payments>>, Path(id): Path<String>) -> R
     })
 }
 
-fn accepted(asked: Asked) -> Option<Payment> {
+/// Named by the key's life, not by dice: a request that is run once more finds the payment of its first run, and does not make a second.
+fn accepted(life: &str, asked: Asked) -> Option<Payment> {
     let is_currency =
         asked.currency.len() == 3 && asked.currency.bytes().all(|letter| letter.is_ascii_uppercase());
-    let name = example_payments::name("pay").ok()?;
     (asked.amount > 0 && is_currency).then(|| Payment {
-        id: name,
+        id: format!("pay_{life}"),
         amount: asked.amount,
         currency: asked.currency,
         status: "pending".to_owned(),

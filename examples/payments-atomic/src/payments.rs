@@ -24,8 +24,9 @@ pub struct Payment {
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS payment (id TEXT PRIMARY KEY, amount BIGINT NOT NULL, currency TEXT NOT NULL, \
                      status TEXT NOT NULL, charge TEXT)";
-pub(crate) const ADD: &str =
-    "INSERT INTO payment (id, amount, currency, status) VALUES ($1, $2, $3, 'pending')";
+/// A request that is run once more (after its charge was given up, and an operator has said that it did not happen) finds its own row.
+pub(crate) const ADD: &str = "INSERT INTO payment (id, amount, currency, status) VALUES ($1, $2, $3, 'pending') \
+                              ON CONFLICT (id) DO UPDATE SET status = 'pending', charge = NULL";
 const SETTLE: &str = "UPDATE payment SET status = $2, charge = $3 WHERE id = $1";
 const ONE: &str = "SELECT id, amount, currency, status, charge FROM payment WHERE id = $1";
 

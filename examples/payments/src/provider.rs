@@ -68,6 +68,8 @@ struct Provider {
     late: Late,
     /// Orders that were taken and are not in the ledger yet.
     coming: AtomicU64,
+    /// How often somebody asked what became of an order.
+    asked: AtomicU64,
 }
 
 /// Starts a provider.
@@ -85,6 +87,7 @@ pub async fn start(options: Options) -> io::Result<Serving> {
         }),
         late: options.late,
         coming: AtomicU64::new(0),
+        asked: AtomicU64::new(0),
     };
     Serving::start(options.listen, http::routes(Arc::new(provider))).await
 }

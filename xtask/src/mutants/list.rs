@@ -116,6 +116,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         without: "self.grant.is_some_and(|grant| grant.token == holder.token)",
     },
     Mutant {
+        name: "a phase that failed, and was gone on after, is run again",
+        package: CORE,
+        test: "journal",
+        file: "crates/core/src/record/journal.rs",
+        rule: "Progress::Failed(words) => Visit::Failed(words),",
+        without: "Progress::Failed(_) => Visit::Run,",
+    },
+    Mutant {
         name: "attack 09: versions restart",
         package: CORE,
         test: "decide",

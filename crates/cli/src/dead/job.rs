@@ -13,7 +13,7 @@ use super::{Tally, age, error_of, moment};
 use crate::act::{self, Acting};
 use crate::keys::Show;
 use crate::output::{self, shortened};
-use crate::source::{Source, Trouble};
+use crate::source::{JobAct, Source, Trouble};
 use crate::streams::{print, say};
 
 pub(super) fn table(jobs: &[Value]) -> String {
@@ -71,6 +71,7 @@ fn whole(job: &Value) -> String {
     if job["stage"] == "parked" {
         shown.push_str("\nwhat to do   look at the provider, by the key there; mend what was wrong, then\n");
         let _ = writeln!(shown, "try again:   oncegate dead retry {} --reason TEXT", text("id"));
+        let _ = writeln!(shown, "or end it:   oncegate dead withdraw {} --reason TEXT", text("id"));
         if job["answers"] == true {
             let record = text("record");
             let _ = writeln!(
@@ -99,7 +100,7 @@ pub(super) async fn retry_all(acting: &Acting, effect: &str) -> Result<ExitCode,
     let mut tally = Tally::default();
     for job in &jobs {
         let Some(id) = id_of(job) else { continue };
-        tally.count(&id, source.retry_job(id, &wish).await)?;
+        tally.count(&id, source.act_on_job(JobAct::Retry, id, &wish).await)?;
     }
     Ok(tally.end("tried", acting.json))
 }
@@ -123,17 +124,25 @@ async fn all(source: &Source, effect: &str) -> Result<Vec<Value>, Trouble> {
 }
 
 pub(super) async fn retry(acting: &Acting, text: &str, version: Option<&str>) -> Result<ExitCode, Trouble> {
-    let id: JobId =
-        text.parse().map_err(|error| Trouble::Wrong(format!("{text:?} is not a job's id: {error}")))?;
     if version.is_some() {
         return Err(Trouble::Wrong("--version is for records: a job that is parked has only one".to_owned()));
     }
+    act_on(acting, text, JobAct::Retry, "Have the machine try it again?").await
+}
+
+pub(super) async fn withdraw(acting: &Acting, text: &str) -> Result<ExitCode, Trouble> {
+    act_on(acting, text, JobAct::Withdraw, "End it, so that it is not sent any more?").await
+}
+
+async fn act_on(acting: &Acting, text: &str, act: JobAct, question: &str) -> Result<ExitCode, Trouble> {
+    let id: JobId =
+        text.parse().map_err(|error| Trouble::Wrong(format!("{text:?} is not a job's id: {error}")))?;
     let wish = acting.wish(Verb::Retry, None, act::nothing_more())?;
     let source = acting.source.open().await?.into_acting().await?;
     if !acting.yes {
         say(format_args!("{}", whole(&source.job(id, Bodies::Counted).await?)));
-        act::confirm("Have the machine try it again?", "Say --yes to go on all the same")?;
+        act::confirm(question, "Say --yes to go on all the same")?;
     }
-    let done = source.retry_job(id, &wish).await?;
+    let done = source.act_on_job(act, id, &wish).await?;
     Ok(act::say_done(acting, &done))
 }

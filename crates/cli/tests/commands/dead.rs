@@ -128,7 +128,7 @@ fn park_jobs(desk: &Desk, effect: &str, numbers: std::ops::Range<u32>) -> Vec<Jo
     runtime.block_on(async {
         let store = oncegate::open(&url).await.unwrap();
         store.promise(&jobs).await.unwrap();
-        let claim = Claim { token, effects: &[effect], span: hours(1), limit: jobs.len() };
+        let claim = Claim { token, effects: &[effect], span: hours(1), limit: jobs.len(), again: 0 };
         assert_eq!(store.claim(&claim).await.unwrap().len(), jobs.len());
         let refused = Reason::new("refused", "no such account\n\x1b[2J");
         let report = |id: &JobId| Report { id: *id, became: Became::Parked(refused.clone()) };
@@ -207,6 +207,37 @@ fn a_job_that_was_given_up_is_listed_shown_and_tried_again() {
     let story = desk.ask("keys show order-1");
     let told = format!("operator ada: to be asked about again; reason: \"{id}: the provider is back\"");
     assert!(story.contains(&told), "{story}");
+}
+
+/// There was no way to end one: a job that its provider refuses for good was parked again, and its alert never went out.
+#[test]
+fn a_job_that_was_given_up_is_ended() {
+    let desk = Desk::with(vec![records::paid("acme", "order-1")]);
+    let id = park_job(&desk);
+    let why = "--operator ada --reason 'the customer has left'";
+    let line = format!("dead withdraw {id} {why}");
+    assert_snapshot!("job_withdraw_not_asked", steady(&desk.ask(&line)));
+    assert_snapshot!("job_withdraw_no_reason", desk.ask(&format!("dead withdraw {id} --operator ada --yes")));
+    assert_snapshot!(
+        "job_withdraw_record",
+        desk.ask(&format!("dead withdraw {} {why} --yes", records::parked("order-1").id))
+    );
+    assert!(desk.ask("dead list").contains(&id.to_string()), "none was touched");
+    assert_snapshot!("job_withdraw", desk.ask(&format!("{line} --yes")));
+    assert_snapshot!("job_withdraw_again", desk.ask(&format!("{line} --yes")));
+    assert_snapshot!("job_withdraw_shown", steady(&desk.ask(&format!("dead show {id}"))));
+    assert!(desk.ask("dead list").contains("no dead letters"));
+    let story = desk.ask("keys show order-1");
+    let told = format!(
+        "operator ada: a promise of its is withdrawn, and not kept any more; reason: \"{id}: the customer has left\""
+    );
+    assert!(story.contains(&told), "{story}");
+    // For programs.
+    let other = park_jobs(&desk, "charge", 1..2)[0];
+    let json =
+        desk.command(&format!("dead withdraw {other} {why} --yes --json --store sqlite://oncegate.db"));
+    let done: serde_json::Value = serde_json::from_slice(&{ json }.output().unwrap().stdout).unwrap();
+    assert_eq!((&done["job"]["stage"], &done["job"]["id"]), (&"withdrawn".into(), &other.to_string().into()));
 }
 
 /// More than one page of them.

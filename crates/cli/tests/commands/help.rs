@@ -4,7 +4,7 @@ use insta::assert_snapshot;
 
 use crate::desk::{Desk, seen};
 
-pub(crate) const COMMANDS: [&str; 17] = [
+pub(crate) const COMMANDS: [&str; 18] = [
     "check",
     "compare",
     "completions",
@@ -12,6 +12,7 @@ pub(crate) const COMMANDS: [&str; 17] = [
     "dead list",
     "dead retry",
     "dead show",
+    "dead withdraw",
     "dev",
     "fingerprint",
     "forget",

@@ -192,7 +192,12 @@ fn everything_that_can_happen() {
         .attempt(0)
         .then(Act::Cancelled, PENDING, COMPLETED)
         .attempt(0)
-        .by("owner");
+        .by("owner")
+        .then(Act::Withdrawn, COMPLETED, COMPLETED)
+        .by("ada")
+        .because("operator", "job_17: the customer has left")
+        .then(Act::Withdrawn, COMPLETED, COMPLETED)
+        .because("settled", "job_18: the record has been settled");
     let mut acts: Vec<_> =
         told.entries.iter().chain(&a_bad_morning(record.id).entries).map(|one| one.act.name()).collect();
     acts.sort_unstable();

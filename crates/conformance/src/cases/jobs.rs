@@ -39,7 +39,7 @@ fn why(words: &str) -> Reason {
 }
 
 const fn wanted(token: Token, span: Duration, limit: usize) -> Claim<'static> {
-    Claim { token, effects: EFFECTS, span, limit }
+    Claim { token, effects: EFFECTS, span, limit, again: limit }
 }
 
 async fn claimed(store: &impl Jobs, by: u64, limit: usize) -> Vec<JobId> {
@@ -292,6 +292,104 @@ pub async fn a_parked_job_holds_back_its_own_line<H: Harness<Store: Jobs>>(harne
     assert_eq!(claimed(&store, 3, 10).await, [job(1).id]);
     assert!(report(&store, 3, job(1).id, Became::Done(Receipt::default())).await);
     assert_eq!(claimed(&store, 4, 10).await, [job(2).id]);
+}
+
+/// Whoever was refused for good stood before his line for ever: there was no way to end him.
+pub async fn a_withdrawn_job_lets_its_line_go_on<H: Harness<Store: Jobs>>(harness: H) {
+    let store = harness.open().await;
+    store.promise(&[in_line(1, "one"), in_line(2, "one"), in_line(3, "one")]).await.expect("promised");
+    assert_eq!(claimed(&store, 1, 10).await, [job(1).id]);
+    assert!(report(&store, 1, job(1).id, Became::Parked(why("no such account"))).await);
+    let parked = store.job(job(1).id).await.expect("read").expect("it is there");
+    // Only what is parked, and has not been tried since somebody looked at it.
+    let waiting = store.job(job(2).id).await.expect("read").expect("it is there");
+    assert!(!store.withdraw(&waiting, &why("too early")).await.expect("asked"), "it is not parked");
+    assert!(store.unpark(parked.id).await.expect("put back"));
+    assert!(!store.withdraw(&parked, &why("too late")).await.expect("asked"), "it is tried again");
+    assert_eq!(claimed(&store, 2, 10).await, [job(1).id]);
+    assert!(report(&store, 2, job(1).id, Became::Parked(why("still none"))).await);
+    assert!(!store.withdraw(&parked, &why("not as it was read")).await.expect("asked"));
+    let parked = store.job(job(1).id).await.expect("read").expect("it is there");
+    assert!(store.withdraw(&parked, &why("the customer has left")).await.expect("withdrawn"));
+    assert!(!store.withdraw(&parked, &why("again")).await.expect("asked"), "it is over");
+    let over = store.job(job(1).id).await.expect("read").expect("it stays for a while");
+    assert_eq!((over.stage, over.last_error), (Stage::Withdrawn, Some(why("the customer has left"))));
+    assert!(store.parked(None, 10).await.expect("listed").is_empty());
+    assert!(!store.unpark(job(1).id).await.expect("asked"), "it is over");
+    // By whoever has claimed it, the same.
+    assert_eq!(claimed(&store, 3, 10).await, [job(2).id]);
+    assert!(report(&store, 3, job(2).id, Became::Withdrawn(why("nobody waits for it"))).await);
+    assert_eq!(stage(&store, job(2).id).await, Stage::Withdrawn);
+    assert_eq!(claimed(&store, 4, 10).await, [job(3).id]);
+    let depths = store.depth().await.expect("measured");
+    assert_eq!(depths.iter().map(|depth| (depth.waiting, depth.parked)).collect::<Vec<_>>(), [(1, 0)]);
+    assert_eq!(store.drop_jobs(FAR_AHEAD, 10).await.expect("dropped"), 2, "as all that is over");
+}
+
+/// A request that is run once more promises under the same name. What was withdrawn has left its line, which has gone on without it.
+pub async fn a_withdrawn_promise_can_be_made_again<H: Harness<Store: Jobs>>(harness: H) {
+    let store = harness.open().await;
+    let holder = |n| Some(Holder { life: token(7), token: token(n), fence: Fence::from_raw(i64::MAX) });
+    let first = Job { answers: holder(1), ..in_line(1, "one") };
+    store.promise(&[first.clone(), in_line(2, "one"), in_line(3, "one")]).await.expect("promised");
+    assert_eq!(claimed(&store, 1, 10).await, [first.id]);
+    assert!(report(&store, 1, first.id, Became::Withdrawn(why("settled otherwise"))).await);
+    assert_eq!(claimed(&store, 2, 10).await, [job(2).id]);
+    let second = Job { payload: b"other".to_vec(), answers: holder(2), ..first.clone() };
+    store.promise(std::slice::from_ref(&second)).await.expect("promised again");
+    store.promise(std::slice::from_ref(&second)).await.expect("the same is one promise");
+    assert_eq!(store.job(second.id).await.expect("read").as_ref(), Some(&second));
+    assert!(claimed(&store, 3, 10).await.is_empty(), "one after the other");
+    assert!(report(&store, 2, job(2).id, Became::Done(Receipt::default())).await);
+    assert_eq!(claimed(&store, 4, 10).await, [job(3).id]);
+    assert!(report(&store, 4, job(3).id, Became::Done(Receipt::default())).await);
+    let found = store.claim(&wanted(token(5), LONG, 10)).await.expect("claimed");
+    let found: Vec<_> = found.iter().map(|job| (job.id, job.tries, job.answers)).collect();
+    assert_eq!(found, [(second.id, 1, holder(2))], "the last of its line");
+    // Withdrawn again, it may also be promised into another line, or with the others of its run.
+    assert!(report(&store, 5, second.id, Became::Withdrawn(why("once more"))).await);
+    let third = Job { line: Some("two".into()), ..second };
+    store.promise(&[third.clone(), in_line(4, "two")]).await.expect("promised again");
+    assert_eq!(claimed(&store, 6, 10).await, [third.id]);
+}
+
+/// Retries came first, for they had been due the longest: as many as there were places, and nothing else was ever tried.
+pub async fn what_was_tried_stands_in_no_way<H: Harness<Store: Jobs>>(harness: H) {
+    let store = harness.open().await;
+    let jobs: Vec<_> = (1..=6).map(job).collect();
+    store.promise(&jobs[..4]).await.expect("promised");
+    for tried in claimed(&store, 1, 10).await {
+        let again = Became::Later { after: Duration::ZERO, why: why("busy") };
+        assert!(report(&store, 1, tried, again).await);
+    }
+    store.promise(&jobs[4..]).await.expect("promised");
+    let mut claim = wanted(token(2), LONG, 3);
+    claim.again = 1;
+    let found = store.claim(&claim).await.expect("claimed");
+    let mut tries: Vec<_> = found.iter().map(|job| job.tries).collect();
+    tries.sort_unstable();
+    assert_eq!(tries, [1, 1, 2], "both that were never tried, and one of the others");
+    claim.again = 0;
+    assert!(store.claim(&claim).await.expect("claimed").is_empty(), "only what was never tried");
+    claim.again = 10;
+    assert_eq!(store.claim(&claim).await.expect("claimed").len(), 3, "the rest");
+}
+
+pub async fn a_try_that_does_not_count_is_not_counted<H: Harness<Store: Jobs>>(harness: H) {
+    let store = harness.open().await;
+    store.promise(&[job(1)]).await.expect("promised");
+    let away = || Became::Away { after: Duration::ZERO, why: why("nobody is there") };
+    for by in 1..=3 {
+        let found = store.claim(&wanted(token(by), LONG, 1)).await.expect("claimed");
+        assert_eq!((found.len(), found[0].tries), (1, 1));
+        assert!(report(&store, by, job(1).id, away()).await);
+    }
+    let kept = store.job(job(1).id).await.expect("read").expect("it is there");
+    assert_eq!((kept.stage, kept.tries, kept.last_error), (Stage::Waiting, 0, Some(why("nobody is there"))));
+    let later = Became::Away { after: LONG, why: why("nobody is there") };
+    assert_eq!(claimed(&store, 4, 1).await, [job(1).id]);
+    assert!(report(&store, 4, job(1).id, later).await);
+    assert!(claimed(&store, 5, 1).await.is_empty(), "not before its pause has ended");
 }
 
 pub async fn parked_jobs_are_listed_and_put_back<H: Harness<Store: Jobs>>(harness: H) {

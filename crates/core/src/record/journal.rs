@@ -4,7 +4,8 @@
 //! was begun by an attempt that nobody heard of again.
 //!
 //! **Invariants:** only the last phase can be begun without an outcome, and only a foreign one: an atomic phase is there if and only if
-//! its transaction was committed. No two phases have one name, for a name makes a downstream key.
+//! its transaction was committed. A failure is there if and only if its handler went on to another phase: then it is an outcome, and
+//! every attempt is told the same. No two phases have one name, for a name makes a downstream key.
 
 use std::fmt;
 
@@ -44,6 +45,8 @@ pub enum Progress {
     Begun,
     /// It had its effect, and this is what it gave.
     Finished(Vec<u8>),
+    /// It failed with these words, nothing of it took effect, and the handler went on to the next.
+    Failed(Box<str>),
 }
 
 /// What a handler is to do about the phase that it asks for.
@@ -54,6 +57,8 @@ pub enum Visit<'j> {
     Run,
     /// Do not run it: this is what it gave.
     Finished(&'j [u8]),
+    /// Do not run it: it failed with these words, and what was done after it was done because of that.
+    Failed(&'j str),
     /// It was begun, and nobody knows what came of it.
     Begun,
 }
@@ -109,6 +114,7 @@ impl Journal {
             Some(phase) if *phase.name == *name && phase.kind == kind => Ok(match &phase.progress {
                 Progress::Begun => Visit::Begun,
                 Progress::Finished(output) => Visit::Finished(output),
+                Progress::Failed(words) => Visit::Failed(words),
             }),
             Some(phase) => Err(Changed::Another {
                 position,
@@ -158,13 +164,18 @@ impl Journal {
         out.u32(u32::try_from(self.phases.len()).unwrap_or(u32::MAX));
         for phase in &self.phases {
             out.text(&phase.name);
-            out.u8(match phase.kind {
-                PhaseKind::Atomic => 0,
-                PhaseKind::Foreign => 1,
+            let is_failed = matches!(phase.progress, Progress::Failed(_));
+            // A release that does not know of failures refuses these two, as it must.
+            out.u8(match (phase.kind, is_failed) {
+                (PhaseKind::Atomic, false) => 0,
+                (PhaseKind::Foreign, false) => 1,
+                (PhaseKind::Atomic, true) => 2,
+                (PhaseKind::Foreign, true) => 3,
             });
             out.optional(match &phase.progress {
                 Progress::Begun => None,
                 Progress::Finished(output) => Some(output),
+                Progress::Failed(words) => Some(words.as_bytes()),
             });
         }
         out.finish()
@@ -180,13 +191,22 @@ impl Journal {
         let mut phases = Vec::new();
         for _ in 0..count {
             let name = input.text()?.into();
-            let kind = match input.u8()? {
-                0 => PhaseKind::Atomic,
-                1 => PhaseKind::Foreign,
+            let (kind, is_failed) = match input.u8()? {
+                0 => (PhaseKind::Atomic, false),
+                1 => (PhaseKind::Foreign, false),
+                2 => (PhaseKind::Atomic, true),
+                3 => (PhaseKind::Foreign, true),
                 _ => return Err(input.malformed()),
             };
-            let progress =
-                input.optional()?.map_or(Progress::Begun, |output| Progress::Finished(output.to_vec()));
+            let progress = match (input.optional()?, is_failed) {
+                (None, false) => Progress::Begun,
+                (Some(output), false) => Progress::Finished(output.to_vec()),
+                (Some(words), true) => match std::str::from_utf8(words) {
+                    Ok(words) => Progress::Failed(words.into()),
+                    Err(_) => return Err(input.malformed()),
+                },
+                (None, true) => return Err(input.malformed()),
+            };
             phases.push(Phase { name, kind, progress });
         }
         input.finish()?;
@@ -212,6 +232,7 @@ impl fmt::Debug for Phase {
         match &self.progress {
             Progress::Begun => f.write_str("begun)"),
             Progress::Finished(output) => write!(f, "finished with {} bytes)", output.len()),
+            Progress::Failed(_) => f.write_str("failed)"),
         }
     }
 }

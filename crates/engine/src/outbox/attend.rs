@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use metrics::{counter, histogram};
+use oncegate_core::codec::Malformed;
 use oncegate_core::decide::Event;
 use oncegate_core::record::{Holder, Reason, Record, StateKind};
 use oncegate_store::jobs::{Became, Job, Jobs, Receipt};
@@ -20,17 +21,20 @@ use crate::workers::fraction;
 /// A provider that asks for more patience than this is asked again after it: nobody should have to wait for a slip of its clock.
 const RETRY_AFTER_MAX: Duration = Duration::from_hours(24);
 
+/// Why a job was put aside of which not all can be read.
+pub(super) const UNREADABLE: &str = "unreadable";
+
 impl<S: Jobs> Engine<S> {
     /// Sends a job, and says what became of it. What follows from an answer is [`Engine::follow`].
     pub(super) async fn attend(&self, effect: &dyn Effect, job: &Job) -> Became {
         let patience = effect.patience();
         match self.is_still_wanted(job).await {
             Ok(true) => {}
-            Ok(false) => {
-                let words = "its record has been settled otherwise; nothing was sent";
-                return Became::Parked(Reason::new("not_held", words));
+            Ok(false) => return Became::Withdrawn(settled_otherwise()),
+            Err(error) => {
+                let after = pause(patience, job.tries, None);
+                return Became::Later { after, why: Reason::new("store", error.to_string()) };
             }
-            Err(error) => return again(patience, job.tries, Reason::new("store", error.to_string())),
         }
         // With this one. Who was claimed more often than it may be tried, and said nothing, may be what its workers died of.
         if job.tries > patience.park_after.max(1) {
@@ -57,11 +61,22 @@ impl<S: Jobs> Engine<S> {
                 Reason::new("tried_too_often", format!("{why} (tried {} times)", job.tries))
             }
             Sent::Later { after, why } => {
-                let why = Reason::new("later", why);
-                return match after {
-                    Some(after) => Became::Later { after: after.min(RETRY_AFTER_MAX), why },
-                    None => again(patience, job.tries, why),
-                };
+                let after = pause(patience, job.tries, after);
+                return Became::Later { after, why: Reason::new("later", why) };
+            }
+            Sent::Unreachable { after, why } => {
+                // The first of them count, so that pauses grow, and that one who comes late to an outage is not given up at once; not the
+                // others: when somebody is there again, the job has tries left.
+                if job.tries <= patience.park_after.max(2) / 2 {
+                    let after = pause(patience, job.tries, after);
+                    return Became::Later { after, why: Reason::new("unreachable", why) };
+                }
+                if self.now().at.since(job.created_at) < effect.outage() {
+                    let after = pause(patience, job.tries, after);
+                    return Became::Away { after, why: Reason::new("unreachable", why) };
+                }
+                let limit = effect.outage();
+                Reason::new("unreachable_too_long", format!("{why} (promised over {limit:?} ago)"))
             }
         };
         self.doubt_its_record(job, &given_up).await;
@@ -87,7 +102,19 @@ impl<S: Jobs> Engine<S> {
         Became::Done(Receipt { reference, answer: None })
     }
 
-    async fn is_still_wanted(&self, job: &Job) -> Result<bool, Arc<oncegate_store::StoreError>> {
+    /// A job of which not all can be read: nothing is done with it, and an operator is told.
+    pub(super) async fn set_aside(&self, job: &Job, wrong: Malformed) -> Became {
+        let words = format!(
+            "{wrong}; nothing was sent this time. Of another release, or damaged: settle its record by what the provider says, and \
+             withdraw the job"
+        );
+        let why = Reason::new(UNREADABLE, words);
+        self.doubt_its_record(job, &why).await;
+        Became::Parked(why)
+    }
+
+    /// Whether somebody still waits for what this job comes to, if anybody ever did.
+    pub(super) async fn is_still_wanted(&self, job: &Job) -> Result<bool, Arc<oncegate_store::StoreError>> {
         let Some(holder) = job.answers else { return Ok(true) };
         Ok(self.read(job.record).await?.is_some_and(|row| is_open_under(&row, &holder)))
     }
@@ -121,9 +148,14 @@ fn is_open_under(row: &Record, holder: &Holder) -> bool {
     is_open && row.life == holder.life && row.is_held_by(holder)
 }
 
-/// Full jitter: many that failed together are not tried together.
-fn again(patience: Patience, tries: u32, why: Reason) -> Became {
-    Became::Later { after: patience.pause(tries.saturating_sub(1)).mul_f64(fraction()), why }
+pub(super) fn settled_otherwise() -> Reason {
+    Reason::new("not_held", "its record has been settled otherwise; nothing was sent")
+}
+
+/// The provider's own, or with full jitter: many that failed together are not tried together.
+fn pause(patience: Patience, tries: u32, asked: Option<Duration>) -> Duration {
+    let own = || patience.pause(tries.saturating_sub(1)).mul_f64(fraction());
+    asked.map_or_else(own, |asked| asked.min(RETRY_AFTER_MAX))
 }
 
 /// One delivery, whatever the effect does: one that hangs or panics is tried again, and the others go on.

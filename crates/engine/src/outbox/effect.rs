@@ -23,7 +23,15 @@ pub trait Effect: Send + Sync + 'static {
     fn patience(&self) -> Patience {
         Patience::default()
     }
+
+    /// How old a job becomes, while its provider [cannot be reached](Sent::Unreachable), before it is put before an operator.
+    fn outage(&self) -> Duration {
+        OUTAGE
+    }
 }
+
+/// A day: an outage of a night is nobody's work in the morning.
+pub const OUTAGE: Duration = Duration::from_hours(24);
 
 /// A delivery under way.
 pub type Delivering<'a> = Pin<Box<dyn Future<Output = Sent> + Send + 'a>>;
@@ -62,6 +70,14 @@ pub enum Sent {
         /// Why.
         why: Box<str>,
     },
+    /// Nobody was there: the connection was refused, or the provider said that it is out of order (503). It is tried again, and as that says
+    /// nothing of the job, most of these tries do not count: see [`Effect::outage`].
+    Unreachable {
+        /// Not before this has passed: the provider's `Retry-After`.
+        after: Option<Duration>,
+        /// Why.
+        why: Box<str>,
+    },
     /// The provider will not do it, however often it is asked: it is put before an operator at once.
     Refused(Box<str>),
 }
@@ -72,6 +88,7 @@ impl Sent {
         match self {
             Self::Delivered { .. } => "delivered",
             Self::Later { .. } => "later",
+            Self::Unreachable { .. } => "unreachable",
             Self::Refused(_) => "refused",
         }
     }

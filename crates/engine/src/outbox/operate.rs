@@ -5,7 +5,7 @@ use std::sync::Arc;
 use oncegate_core::audit::{Act, Entry};
 use oncegate_core::record::Reason;
 use oncegate_store::StoreError;
-use oncegate_store::jobs::{Job, JobId, Jobs};
+use oncegate_store::jobs::{Job, JobId, Jobs, Stage};
 
 use crate::engine::Engine;
 use crate::operate::Operator;
@@ -19,26 +19,52 @@ impl<S: Jobs> Engine<S> {
             return Ok(false);
         }
         self.wake_outbox();
-        self.tell_of_retry(&job, operator).await?;
+        self.tell_of_job(&job, Act::AskedAgain, Some(operator)).await?;
         Ok(true)
     }
 
-    async fn tell_of_retry(&self, job: &Job, operator: &Operator) -> Result<(), Arc<StoreError>> {
+    /// Ends a parked job: it is over, and not sent any more; whoever is behind it in its line is next. Says whether it was parked. Of its
+    /// record nothing is said by this, if that still waits for an answer.
+    pub async fn withdraw_job(&self, id: JobId, operator: &Operator) -> Result<bool, Arc<StoreError>> {
+        let Some(job) = self.0.store.job(id).await? else { return Ok(false) };
+        let before = job.last_error.as_ref().map(|error| format!(" (before: {error})")).unwrap_or_default();
+        let words = format!("operator {}: {}{before}", operator.name, operator.reason);
+        if job.stage != Stage::Parked
+            || !self.0.store.withdraw(&job, &Reason::new("withdrawn", words)).await?
+        {
+            return Ok(false);
+        }
+        self.wake_outbox();
+        self.tell_of_job(&job, Act::Withdrawn, Some(operator)).await?;
+        Ok(true)
+    }
+
+    /// Becomes part of the story of the record that promised it, if that is still there.
+    pub(super) async fn tell_of_job(
+        &self,
+        job: &Job,
+        act: Act,
+        operator: Option<&Operator>,
+    ) -> Result<(), Arc<StoreError>> {
         let Some(row) = self.read(job.record).await? else { return Ok(()) };
         let state = Some(row.state.kind());
+        let words = operator.map_or("the record has been settled", |operator| &*operator.reason);
         let entry = Entry {
             id: job.record,
             at: self.now().at,
             node: self.0.who.node.clone(),
-            act: Act::AskedAgain,
+            act,
             life: job.life,
             from: state,
             to: state,
             version: row.version,
             fence: row.fence,
             attempt: row.attempts,
-            source: Some(operator.name.clone()),
-            reason: Some(Reason::new("operator", format!("{}: {}", job.id, operator.reason))),
+            source: operator.map(|operator| operator.name.clone()),
+            reason: Some(Reason::new(
+                if operator.is_some() { "operator" } else { "settled" },
+                format!("{}: {words}", job.id),
+            )),
             notices: Vec::new(),
         };
         Ok(self.0.store.tell(&[entry]).await?)

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use metrics::counter;
@@ -27,8 +28,38 @@ pub(super) struct Pump<S> {
     at_once: usize,
     span: Duration,
     under_way: JoinSet<Ended>,
+    /// Of those, how many were tried before.
+    again: Arc<AtomicUsize>,
+    /// The last claim got all that it asked for: of what was never tried, and of the rest.
+    is_more: More,
     /// The first of a line is over: the next one may be due at once.
     has_followers: bool,
+}
+
+/// What may still be due.
+#[derive(Clone, Copy, Default)]
+struct More {
+    fresh: bool,
+    again: bool,
+}
+
+/// The place of a job that was tried before, until its task has ended, however that was.
+struct Again(Arc<AtomicUsize>);
+
+impl Again {
+    fn of(job: &Job, again: &Arc<AtomicUsize>) -> Option<Self> {
+        // With this one.
+        (job.tries > 1).then(|| {
+            again.fetch_add(1, Ordering::Relaxed);
+            Self(Arc::clone(again))
+        })
+    }
+}
+
+impl Drop for Again {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// A job of which something has become.
@@ -53,6 +84,8 @@ impl<S: Jobs> Pump<S> {
             at_once: options.at_once.max(1),
             span: effect.patience().timeout.saturating_add(options.claim_slack),
             under_way: JoinSet::new(),
+            again: Arc::default(),
+            is_more: More::default(),
             has_followers: false,
         }
     }
@@ -63,18 +96,15 @@ impl<S: Jobs> Pump<S> {
         let mut failures = 0;
         while !*retired.borrow() {
             promises.mark_unchanged();
-            let claimed = self.claim().await;
-            let is_more = claimed.as_ref().is_ok_and(|(_, more)| *more);
-            match claimed {
+            match self.claim().await {
                 Ok(_) => failures = 0,
                 Err(error) => {
                     self.failed(&error);
+                    self.is_more = More::default();
                     failures += 1;
                 }
             }
-            let pause = self.pause(is_more, failures);
-            let next = tokio::time::Instant::now() + pause;
-            self.until(next, &mut promises, &mut retired).await;
+            self.until(self.pause(failures), &mut promises, &mut retired).await;
             counter!(names::WORKER_PASS, "worker" => WORKER).increment(1);
             counts.send_modify(|count| *count += 1);
         }
@@ -83,7 +113,8 @@ impl<S: Jobs> Pump<S> {
 
     /// One claim, and what it gave seen to the end.
     pub(super) async fn once(mut self) -> Result<Pass, Arc<StoreError>> {
-        let (seen, more) = self.claim().await?;
+        let seen = self.claim().await?;
+        let more = self.is_more.fresh || self.is_more.again;
         let changed = self.see_to_the_end().await;
         Ok(Pass { seen, changed, more })
     }
@@ -97,32 +128,29 @@ impl<S: Jobs> Pump<S> {
         written
     }
 
-    fn pause(&self, is_more: bool, failures: u32) -> Duration {
-        match (is_more, failures) {
-            (true, _) => Duration::ZERO,
-            (false, 0) => jittered(self.every),
-            (false, failures) => {
-                jittered(self.every.min(FAILURE_PAUSE.saturating_mul(1 << (failures - 1).min(10))))
-            }
+    fn pause(&self, failures: u32) -> Duration {
+        match failures {
+            0 => jittered(self.every),
+            failures => jittered(self.every.min(FAILURE_PAUSE.saturating_mul(1 << (failures - 1).min(10)))),
         }
     }
 
-    /// Sees deliveries to their end until it is time for the next claim and there is room for one: at least half of the places, so that
-    /// claims stay few. Or until there will be no next claim.
+    /// Sees deliveries to their end until it is time for the next claim, and there is room for one; or until there will be no next claim.
     async fn until(
         &mut self,
-        next: tokio::time::Instant,
+        pause: Duration,
         promises: &mut watch::Receiver<u64>,
         retired: &mut watch::Receiver<bool>,
     ) {
-        let mut is_time = false;
-        while !is_time || self.under_way.len() > self.at_once / 2 {
+        let next = tokio::time::Instant::now() + pause;
+        let (mut is_time, mut is_late) = (false, false);
+        while !self.is_ready(is_time, is_late) {
             tokio::select! {
                 Some(first) = self.under_way.join_next() => {
                     self.report_ended(first).await;
                     is_time |= std::mem::take(&mut self.has_followers);
                 }
-                () = tokio::time::sleep_until(next), if !is_time => is_time = true,
+                () = tokio::time::sleep_until(next), if !is_late => (is_time, is_late) = (true, true),
                 // The sender is the engine's own, and lives as long as this.
                 _ = promises.changed(), if !is_time => is_time = true,
                 _ = retired.changed() => return,
@@ -130,25 +158,52 @@ impl<S: Jobs> Pump<S> {
         }
     }
 
-    /// Claims into the free places, and begins to deliver. How many, and whether there may be more.
-    async fn claim(&mut self) -> Result<(usize, bool), Arc<StoreError>> {
+    /// Whether to claim: half of the places are free that could be filled, so that claims stay few. Whoever has waited for long takes
+    /// what there is: the others may hang.
+    fn is_ready(&self, is_time: bool, is_late: bool) -> bool {
+        let under_way = self.under_way.len();
+        let again = self.again.load(Ordering::Relaxed).min(under_way);
+        let has_room = under_way - again <= (self.at_once - again.min(self.at_once)) / 2;
+        let has_room_again = again <= self.again_max() / 2;
+        let is_wanted = (self.is_more.fresh && has_room)
+            || (self.is_more.again && has_room_again)
+            || (is_time && (has_room || is_late));
+        is_wanted && under_way < self.at_once
+    }
+
+    /// The other half of the places is nobody's but those' that were never tried: jobs that hang are retries most of their lives.
+    fn again_max(&self) -> usize {
+        (self.at_once / 2).max(1)
+    }
+
+    /// Claims into the free places, and begins to deliver; says how many.
+    async fn claim(&mut self) -> Result<usize, Arc<StoreError>> {
         let limit = self.at_once.saturating_sub(self.under_way.len());
+        let held = self.again.load(Ordering::Relaxed);
+        let again = self.again_max().saturating_sub(held).min(limit);
         let token = new_token()?;
-        let claim = Claim { token, effects: &[&self.name], span: self.span, limit };
+        let claim = Claim { token, effects: &[&self.name], span: self.span, limit, again };
         let jobs = self.engine.0.store.claim(&claim).await?;
         let seen = jobs.len();
+        let tried = jobs.iter().filter(|job| job.tries > 1).count();
+        // Where there was no room to ask for retries, nothing was learnt of them.
+        let is_more_again = if again == 0 { self.is_more.again } else { tried == again };
+        self.is_more = More { fresh: seen > 0 && seen == limit, again: is_more_again };
         for job in jobs {
             let (engine, effect) = (self.engine.clone(), Arc::clone(&self.effect));
+            let place = Again::of(&job, &self.again);
             self.under_way.spawn(async move {
                 let became = match &job.stage {
                     // Its claimer died after this: it is not delivered again.
                     Stage::Delivered(receipt) => engine.follow(&job, receipt.clone()).await,
+                    Stage::Unreadable(wrong) => engine.set_aside(&job, *wrong).await,
                     _ => engine.attend(&*effect, &job).await,
                 };
+                drop(place);
                 Ended { token, job, became }
             });
         }
-        Ok((seen, seen > 0 && seen == limit))
+        Ok(seen)
     }
 
     /// Writes what became of this one, and of all that have ended meanwhile; says of how many it was written.
@@ -183,9 +238,10 @@ impl<S: Jobs> Pump<S> {
             }
             match became {
                 Became::Delivered(receipt) => {
-                    let engine = self.engine.clone();
+                    let (engine, place) = (self.engine.clone(), Again::of(&job, &self.again));
                     self.under_way.spawn(async move {
                         let became = engine.follow(&job, receipt).await;
+                        drop(place);
                         Ended { token, job, became }
                     });
                 }
@@ -193,8 +249,12 @@ impl<S: Jobs> Pump<S> {
                     counter!(names::OUTBOX_PARKED, "effect" => job.effect.to_string()).increment(1);
                     tracing::warn!(job = %job.id, record = %job.record, %why, "a job was put before an operator");
                 }
+                Became::Withdrawn(why) => {
+                    self.has_followers |= job.line.is_some();
+                    tracing::info!(job = %job.id, record = %job.record, %why, "a job is over, and was not sent");
+                }
                 Became::Done(_) => self.has_followers |= job.line.is_some(),
-                Became::Later { .. } => {}
+                Became::Later { .. } | Became::Away { .. } => {}
             }
         }
         written

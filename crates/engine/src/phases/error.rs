@@ -6,8 +6,9 @@ use std::fmt;
 /// Why a phase gave no output. Give it back with `?`: the attempt is then settled as it says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PhaseError {
-    /// The phase's own work failed, and nothing of it took effect. The handler may go on, or end with an answer of its own; otherwise the
-    /// attempt ends here, and another goes on from the last recovery point.
+    /// The phase's own work failed, and nothing of it took effect. The handler may ask for it again, or end with an answer of its own, or go
+    /// on to another phase: then this is the outcome, and every later attempt is handed the same. Otherwise the attempt ends here, and another
+    /// goes on from the last recovery point.
     Failed {
         /// The phase.
         phase: Box<str>,

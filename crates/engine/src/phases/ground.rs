@@ -64,7 +64,7 @@ impl Phases {
             }
         };
         ground.visited(&journal, 0);
-        Ok(Run { ground, transactions, journal, position: 0 })
+        Ok(Run { ground, transactions, journal, position: 0, failed: None })
     }
 }
 

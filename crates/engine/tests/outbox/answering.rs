@@ -1,11 +1,13 @@
 //! Jobs whose answer is the record's.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use oncegate_core::audit;
 use oncegate_core::decide::{Decision, Event};
 use oncegate_core::identity::Token;
 use oncegate_core::record::{Holder, Reason, State};
-use oncegate_engine::{Engine, OutboxOptions, Sent};
+use oncegate_engine::{Act, Engine, Operator, OutboxOptions, Sent};
 use oncegate_store::jobs::{Became, Claim, Job, JobId, Jobs, Receipt, Report, Stage};
 use oncegate_store::{Filter, Store as _};
 use oncegate_store_sql::SqliteStore;
@@ -74,7 +76,7 @@ async fn what_was_delivered_is_not_delivered_again_and_its_record_is_completed()
     let (engine, hand, _place) = node().await;
     let promised = entrusted(&engine, "a").await;
     let dead = Token::from_bytes([1; 16]);
-    let claim = Claim { token: dead, effects: &["charge"], span: Duration::from_secs(5), limit: 1 };
+    let claim = Claim { token: dead, effects: &["charge"], span: Duration::from_secs(5), limit: 1, again: 1 };
     assert_eq!(engine.store().claim(&claim).await.unwrap().len(), 1);
     let given = Receipt { reference: Some("ch_1".into()), answer: Some(Box::new(receipt("k"))) };
     let delivered = Report { id: promised.id, became: Became::Delivered(given) };
@@ -100,8 +102,50 @@ async fn a_job_whose_record_was_settled_otherwise_is_not_sent() {
     let provider = Provider::willing();
     assert_eq!(work(&engine, &provider).await, 1);
     assert!(provider.calls().is_empty());
-    let parked = job(&engine, promised.id).await;
-    assert_eq!((parked.stage, parked.last_error.unwrap().code()), (Stage::Parked, "not_held"));
+    let over = job(&engine, promised.id).await;
+    assert_eq!((over.stage, over.last_error.unwrap().code()), (Stage::Withdrawn, "not_held"));
+}
+
+/// An operator who settled a record left its job before himself for good: it could only be retried, was found not to be held, and was
+/// parked again.
+#[tokio::test]
+async fn whoever_settles_a_record_settles_the_job_that_was_given_up_too() {
+    let (engine, _hand, _place) = node().await;
+    let (effects, options) = (
+        Provider::new(|_| Does::Say(Sent::Refused("no such account".into()))).effects(),
+        OutboxOptions::default(),
+    );
+    let jobs = [entrusted(&engine, "a").await, entrusted(&engine, "b").await];
+    engine.work_outbox(&effects, &options).await.unwrap();
+    engine.tidy_outbox(&effects, &options).await.unwrap();
+    for promised in &jobs {
+        assert_eq!(
+            job(&engine, promised.id).await.stage,
+            Stage::Parked,
+            "its record still waits for somebody"
+        );
+    }
+    let doubted = row(&engine, jobs[0].record).await;
+    let operator = Operator { name: "ann".into(), reason: "seen in the ledger".into() };
+    let happened = Act::Happened(Arc::new(receipt("k")));
+    let decided = engine.operate(doubted.id, doubted.version, happened, &operator).await.unwrap();
+    assert_eq!(decided, Decision::Done);
+    engine.tidy_outbox(&effects, &options).await.unwrap();
+    let over = job(&engine, jobs[0].id).await;
+    assert_eq!((over.stage, over.last_error.unwrap().code()), (Stage::Withdrawn, "not_held"));
+    assert_eq!(job(&engine, jobs[1].id).await.stage, Stage::Parked, "of this one nobody has said anything");
+    let story = engine.store().story(doubted.id, 10).await.unwrap();
+    assert!(
+        story.iter().any(|entry| entry.act == audit::Act::Withdrawn && entry.source.is_none()),
+        "{story:?}"
+    );
+    // Retried by somebody who does not know that it is settled: over as well, and not parked once more.
+    assert!(engine.retry_job(jobs[1].id, &operator).await.unwrap());
+    let doubted = row(&engine, jobs[1].record).await;
+    let decided = engine.operate(doubted.id, doubted.version, Act::DidNotHappen, &operator).await.unwrap();
+    assert_eq!(decided, Decision::Done);
+    engine.work_outbox(&effects, &options).await.unwrap();
+    assert_eq!(job(&engine, jobs[1].id).await.stage, Stage::Withdrawn);
 }
 
 #[tokio::test]
@@ -144,7 +188,8 @@ async fn a_job_whose_workers_died_as_often_as_it_may_be_tried_is_given_up_and_no
     let provider = Provider::willing();
     let span = Duration::from_secs(5);
     for n in 1..=u8::try_from(QUICK.park_after).unwrap() {
-        let claim = Claim { token: Token::from_bytes([n; 16]), effects: &["charge"], span, limit: 1 };
+        let token = Token::from_bytes([n; 16]);
+        let claim = Claim { token, effects: &["charge"], span, limit: 1, again: 1 };
         assert_eq!(engine.store().claim(&claim).await.unwrap().len(), 1);
         hand.turn(span);
     }

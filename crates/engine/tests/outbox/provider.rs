@@ -54,6 +54,11 @@ impl Provider {
         Self::new(|_| Does::Charge)
     }
 
+    /// One that may take this long to answer.
+    pub(crate) fn patient(self, timeout: Duration) -> Self {
+        Self { patience: Patience { timeout, ..self.patience }, ..self }
+    }
+
     pub(crate) fn calls(&self) -> Vec<Call> {
         self.calls.lock().unwrap().clone()
     }

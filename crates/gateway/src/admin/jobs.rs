@@ -13,7 +13,7 @@ use super::Admin;
 use super::acts::{carried_out, not_meant, wished};
 use super::api::{AskedOne, PAGE, PAGE_MAX, bad, bodies, problem, within};
 use crate::job;
-use crate::operate::{no_job, read_retry, retry_job};
+use crate::operate::{no_job, read_wish, retry_job, withdraw_job};
 
 /// Which page.
 #[derive(Debug, Default, Deserialize)]
@@ -71,9 +71,24 @@ pub(super) async fn retry(
         return Err(refused);
     }
     let id: JobId = text.parse().map_err(|_| not_an_id(&text))?;
-    let wish = wished(request, read_retry).await?;
+    let wish = wished(request, read_wish).await?;
     let engine = admin.0.engine.clone();
     carried_out(async move { retry_job(&engine, id, &wish).await }).await
+}
+
+/// `POST /api/v1/jobs/{id}/withdraw`
+pub(super) async fn withdraw(
+    State(admin): State<Admin>,
+    Path(text): Path<String>,
+    request: Request,
+) -> Result<Response, Response> {
+    if let Some(refused) = not_meant(&admin, request.headers()) {
+        return Err(refused);
+    }
+    let id: JobId = text.parse().map_err(|_| not_an_id(&text))?;
+    let wish = wished(request, read_wish).await?;
+    let engine = admin.0.engine.clone();
+    carried_out(async move { withdraw_job(&engine, id, &wish).await }).await
 }
 
 fn not_an_id(text: &str) -> Response {

@@ -1,7 +1,7 @@
 //! Effects of the outbox: from what was typed to what can be used.
 
 use http::HeaderName;
-use oncegate_engine::Patience;
+use oncegate_engine::{OUTAGE, Patience};
 use toml::Spanned;
 
 use super::check::Source;
@@ -85,6 +85,7 @@ fn effect(typed: &Spanned<typed::Effect>, source: &Source<'_>) -> Result<HttpEff
         reference: typed.reference.as_ref().map(|at| at.0.clone()),
         answer: build(typed.answer.as_ref(), typed.answers.as_ref(), source)?,
         patience: patience(typed, source)?,
+        outage: span_of(typed.outage.as_ref(), OUTAGE, source)?,
     })
 }
 

@@ -16,6 +16,9 @@ use super::probe::{ProbeAnswer, Question, Target, reference};
 use super::template::{HeaderTemplate, Inserted};
 use super::why::Why;
 
+/// Whoever answers so says something of himself, and nothing of the job.
+const OUT_OF_ORDER: u16 = 503;
+
 /// How a job is delivered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpEffect {
@@ -45,6 +48,8 @@ pub struct HttpEffect {
     pub answer: Option<Build>,
     /// How long, and how often.
     pub patience: Patience,
+    /// How old a job becomes while the provider is out of order.
+    pub outage: Duration,
 }
 
 impl HttpEffect {
@@ -83,9 +88,12 @@ impl HttpEffect {
             body: answer.body,
             document: Document::read(answer.body),
         };
-        let later = |words: &str| Sent::Later {
-            after: retry_after(answer.headers, now),
-            why: format!("status {}{words}", answer.status).into(),
+        let later = |words: &str| {
+            let (after, why) = (retry_after(answer.headers, now), format!("status {}{words}", answer.status));
+            match answer.status {
+                OUT_OF_ORDER => Sent::Unreachable { after, why: why.into() },
+                _ => Sent::Later { after, why: why.into() },
+            }
         };
         if u64::try_from(answer.body.len()).is_ok_and(|bytes| bytes > self.body_bytes_max) {
             return later(", with more than body_bytes_max");

@@ -99,6 +99,67 @@ async fn a_refusal_is_put_before_an_operator_who_may_have_it_tried_again() {
     gateway.shut_down().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_is_put_before_an_operator_who_may_end_it() {
+    let service = Service::new().await;
+    let upstream = Upstream::start(|_: Seen| async { Act::Answer(answer(422, &[], "")) }).await;
+    let gateway = in_front_of(upstream.addr, &service.toml("")).await;
+    let job = service.promise(1, "{}").await;
+    service.until(&job, |stage| *stage == JobStage::Parked).await;
+    let withdraw = async || {
+        let path = format!("/api/v1/jobs/{}/withdraw", job.id);
+        let call =
+            Call::anonymous("POST", &path).json(r#"{"reason":"the customer has left","operator":"ada"}"#);
+        call.send(gateway.admin_address()).await
+    };
+    let done = withdraw().await;
+    assert_eq!(
+        (done.status, &done.json()["job"]["stage"]),
+        (200, &serde_json::json!("withdrawn")),
+        "{done:?}"
+    );
+    let again = withdraw().await;
+    assert_eq!(again.status, 409, "{again:?}");
+    assert!(again.json()["detail"].as_str().unwrap().contains("it was withdrawn"), "{again:?}");
+    assert_eq!(admin(&gateway, "/api/v1/jobs/parked").await.json()["jobs"], serde_json::json!([]));
+    assert_eq!(upstream.seen().len(), 1, "and it is not sent any more");
+    gateway.shut_down().await;
+}
+
+/// Nothing listens, then somebody who says that he is out of order: more often than a job may be tried.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_provider_that_is_away_does_not_use_up_a_job_s_tries() {
+    let service = Service::new().await;
+    let upstream = Upstream::start(|seen: Seen| async move {
+        if seen.number < 8 { Act::Answer(answer(503, &[], "")) } else { Act::Answer(answer(200, &[], "{}")) }
+    })
+    .await;
+    let quick = "backoff = \"1ms\"\nbackoff_max = \"1ms\"\npark_after = 2";
+    let gateway = in_front_of(upstream.addr, &service.toml(quick)).await;
+    let job = service.promise(1, "{}").await;
+    service.until(&job, |stage| matches!(stage, JobStage::Done(_))).await;
+    assert_eq!(upstream.seen().len(), 8);
+    gateway.shut_down().await;
+    // A port that was somebody's, and is nobody's now.
+    let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let gone = service.toml(quick).replace("/charges", &format!("http://{free}/charges"));
+    let gateway = in_front_of(upstream.addr, &gone).await;
+    let job = service.promise(2, "{}").await;
+    let is_unreachable = |job: &Job| job.last_error.as_ref().is_some_and(|why| why.code() == "unreachable");
+    let tried = async || {
+        let found = service.store.job(job.id).await.unwrap().unwrap();
+        assert_ne!(found.stage, JobStage::Parked, "{found:?}");
+        is_unreachable(&found).then_some(())
+    };
+    until_some("nobody is there", tried).await;
+    gateway.shut_down().await;
+    let impatient = format!("{gone}\noutage = \"1ms\"");
+    let gateway = in_front_of(upstream.addr, &impatient).await;
+    let parked = service.until(&job, |stage| *stage == JobStage::Parked).await;
+    assert_eq!(parked.last_error.unwrap().code(), "unreachable_too_long");
+    gateway.shut_down().await;
+}
+
 /// Another file while it runs: what is under way ends as it began, and is not sent again; what comes is delivered as the new file says.
 #[tokio::test(flavor = "multi_thread")]
 async fn effects_are_taken_over_from_another_file() {

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use oncegate_core::identity::{RecordId, Token};
+use oncegate_core::record::Reason;
 use oncegate_core::time::{Timestamp, micros};
 use oncegate_store::jobs::{Claim, Depth, Enqueue, Job, JobId, Jobs, Report};
 use oncegate_store::join::Connection;
@@ -29,7 +30,8 @@ pub(super) async fn enqueue_in(
     Ok(())
 }
 
-fn decode(row: &Row) -> std::result::Result<Job, Failure> {
+/// `None`: nobody could speak of it, for its name cannot be read.
+fn decode(row: &Row) -> std::result::Result<Option<Job>, Failure> {
     let columns = Columns {
         id: row.try_get(0)?,
         effect: row.try_get(1)?,
@@ -47,7 +49,13 @@ fn decode(row: &Row) -> std::result::Result<Job, Failure> {
         reference: row.try_get(13)?,
         answer: row.try_get(14)?,
     };
-    Ok(columns.decode()?)
+    Ok(match columns.decode() {
+        Ok(job) => Some(job),
+        Err(malformed) => {
+            tracing::error!(%malformed, "a job of the outbox is passed over");
+            None
+        }
+    })
 }
 
 fn depth(row: &Row) -> std::result::Result<Depth, Failure> {
@@ -111,6 +119,7 @@ struct Reports<'r> {
     reference: Vec<Option<Vec<u8>>>,
     answer: Vec<Option<Vec<u8>>>,
     error: Vec<Option<Vec<u8>>>,
+    given_back: Vec<i64>,
 }
 
 impl<'r> Reports<'r> {
@@ -122,6 +131,7 @@ impl<'r> Reports<'r> {
             reference: Vec::new(),
             answer: Vec::new(),
             error: Vec::new(),
+            given_back: Vec::new(),
         };
         for report in reports {
             let said = Said::of(&report.became);
@@ -130,6 +140,7 @@ impl<'r> Reports<'r> {
             all.reference.push(said.reference);
             all.answer.push(said.answer);
             all.error.push(said.error);
+            all.given_back.push(said.given_back);
         }
         all
     }
@@ -151,11 +162,11 @@ impl Jobs for PostgresStore {
     async fn claim(&self, claim: &Claim<'_>) -> Result<Vec<Job>> {
         const OPERATION: &str = "claim";
         let (token, span) = (&claim.token.as_bytes()[..], micros(claim.span));
-        let limit = count(claim.limit);
-        let bound: [&(dyn ToSql + Sync); 4] = [&token, &claim.effects, &span, &limit];
+        let (limit, again) = (count(claim.limit), count(claim.again));
+        let bound: [&(dyn ToSql + Sync); 5] = [&token, &claim.effects, &span, &limit, &again];
         let rows = self.writers.run(OPERATION, &self.statements.outbox.claim, &bound).await?;
-        let jobs: std::result::Result<_, _> = rows.iter().map(decode).collect();
-        jobs.map_err(|failure| failure.during(OPERATION, Effect::Unknown))
+        let jobs: std::result::Result<Vec<_>, _> = rows.iter().map(decode).collect();
+        jobs.map(named).map_err(|failure| failure.during(OPERATION, Effect::Unknown))
     }
 
     async fn report(&self, token: Token, reports: &[Report]) -> Result<Vec<bool>> {
@@ -163,9 +174,10 @@ impl Jobs for PostgresStore {
         if reports.is_empty() {
             return Ok(Vec::new());
         }
-        let Reports { id, stage, after, reference, answer, error } = Reports::of(reports);
+        let Reports { id, stage, after, reference, answer, error, given_back } = Reports::of(reports);
         let token = &token.as_bytes()[..];
-        let bound: [&(dyn ToSql + Sync); 7] = [&token, &id, &stage, &after, &reference, &answer, &error];
+        let bound: [&(dyn ToSql + Sync); 8] =
+            [&token, &id, &stage, &after, &reference, &answer, &error, &given_back];
         let rows = self.writers.run(OPERATION, &self.statements.outbox.report, &bound).await?;
         let written: std::result::Result<HashSet<&[u8]>, _> = rows.iter().map(|row| row.try_get(0)).collect();
         let written = written.map_err(|error| Failure::from(error).during(OPERATION, Effect::Unknown))?;
@@ -174,22 +186,31 @@ impl Jobs for PostgresStore {
 
     async fn job(&self, id: JobId) -> Result<Option<Job>> {
         let id = &id.as_bytes()[..];
-        Ok(ask(&self.reads, "job", &self.statements.outbox.one, &[&id], decode).await?.pop())
+        Ok(named(ask(&self.reads, "job", &self.statements.outbox.one, &[&id], decode).await?).pop())
     }
 
     async fn jobs_of(&self, record: RecordId) -> Result<Vec<Job>> {
         let record = &record.as_bytes()[..];
-        ask(&self.reads, "jobs_of", &self.statements.outbox.of_record, &[&record], decode).await
+        let query = &self.statements.outbox.of_record;
+        ask(&self.reads, "jobs_of", query, &[&record], decode).await.map(named)
     }
 
     async fn parked(&self, after: Option<JobId>, limit: usize) -> Result<Vec<Job>> {
         let after = after.as_ref().map(|id| &id.as_bytes()[..]);
-        ask(&self.reads, "parked", &self.statements.outbox.parked, &[&after, &count(limit)], decode).await
+        let query = &self.statements.outbox.parked;
+        ask(&self.reads, "parked", query, &[&after, &count(limit)], decode).await.map(named)
     }
 
     async fn unpark(&self, id: JobId) -> Result<bool> {
         let id = &id.as_bytes()[..];
         let rows = self.writers.run("unpark", &self.statements.outbox.unpark, &[&id]).await?;
+        Ok(!rows.is_empty())
+    }
+
+    async fn withdraw(&self, parked: &Job, why: &Reason) -> Result<bool> {
+        let (id, why) = (&parked.id.as_bytes()[..], why.to_string().into_bytes());
+        let bound: [&(dyn ToSql + Sync); 3] = [&id, &why, &parked.due_at.as_micros()];
+        let rows = self.writers.run("withdraw", &self.statements.outbox.withdraw, &bound).await?;
         Ok(!rows.is_empty())
     }
 
@@ -201,6 +222,10 @@ impl Jobs for PostgresStore {
         super::trail::dropped(&self.writers, "drop_jobs", &self.statements.outbox.drop_jobs, before, limit)
             .await
     }
+}
+
+fn named(jobs: Vec<Option<Job>>) -> Vec<Job> {
+    jobs.into_iter().flatten().collect()
 }
 
 fn count(limit: usize) -> i64 {

@@ -5,6 +5,7 @@
 use std::sync::LazyLock;
 
 use oncegate_core::identity::{RecordId, Token};
+use oncegate_core::record::Reason;
 use oncegate_core::time::Timestamp;
 use oncegate_store::Result;
 use oncegate_store::jobs::{Claim, Depth, Enqueue, Job, JobId, Jobs, PROMISED_OTHERWISE, Report};
@@ -14,23 +15,33 @@ use rusqlite::{Connection, Row, ToSql, params, params_from_iter};
 
 use super::SqliteStore;
 use super::error::Failure;
-use crate::job::{AGAIN, COLUMNS, Columns, PROMISED, Said, enqueue_one, promised};
+use crate::job::{COLUMNS, Columns, PROMISED, Said, again, enqueue_one, promised};
 
 static PROMISE: LazyLock<String> = LazyLock::new(|| {
     format!(
         "INSERT INTO job ({PROMISED}, tries, stage) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, 0, 0) \
-         {AGAIN} RETURNING 1 AS number"
+         {} RETURNING 1 AS number",
+        again("(SELECT max(seq) + 1 FROM job)")
     )
 });
-/// Of one effect, the longest due first; of a line, only the first that is not over.
-pub(super) const DUE: &str = "SELECT seq, due_at FROM job WHERE effect = ?1 AND stage < 2 AND due_at <= ?2 \
-     AND (line IS NULL OR seq = (SELECT min(seq) FROM job first WHERE first.line = job.line AND first.stage < 3)) \
-     ORDER BY due_at, seq LIMIT ?3";
+/// Of one effect, the longest due first; of a line, only the first that is not over. What was never claimed is found apart from what was,
+/// so that no number of retries is read on the way to it.
+pub(super) static FRESH: LazyLock<String> = LazyLock::new(|| due("tries = 0"));
+pub(super) static AGAIN: LazyLock<String> = LazyLock::new(|| due("tries > 0"));
+
+fn due(tries: &str) -> String {
+    format!(
+        "SELECT seq, due_at FROM job WHERE effect = ?1 AND stage < 2 AND {tries} AND due_at <= ?2 \
+         AND (line IS NULL OR seq = (SELECT min(seq) FROM job first WHERE first.line = job.line AND first.stage < 3)) \
+         ORDER BY due_at, seq LIMIT ?3"
+    )
+}
+
 pub(super) static TAKE: LazyLock<String> = LazyLock::new(|| {
     format!("UPDATE job SET token = ?2, due_at = ?3, tries = tries + 1 WHERE seq = ?1 RETURNING {COLUMNS}")
 });
 pub(super) const REPORT: &str = "UPDATE job SET stage = coalesce(?3, stage), token = CASE WHEN ?3 = 1 THEN token END, \
-     due_at = coalesce(?4, due_at), reference = CASE WHEN ?3 IN (1, 3) THEN ?5 ELSE reference END, \
+     due_at = coalesce(?4, due_at), tries = tries - ?9, reference = CASE WHEN ?3 IN (1, 3) THEN ?5 ELSE reference END, \
      answer = CASE WHEN ?3 IN (1, 3) THEN ?6 ELSE answer END, last_error = ?7, over_at = CASE WHEN ?3 = 3 THEN ?8 END \
      WHERE id = ?1 AND token = ?2 AND stage < 2";
 pub(super) static ONE: LazyLock<String> =
@@ -45,9 +56,14 @@ pub(super) static PARKED: LazyLock<String> = LazyLock::new(|| {
 });
 pub(super) const UNPARK: &str =
     "UPDATE job SET stage = 0, tries = 0, due_at = ?2, last_error = NULL WHERE id = ?1 AND stage = 2";
+/// As it was read: whoever tries it moves the end of its claim.
+pub(super) const WITHDRAW: &str =
+    "UPDATE job SET stage = 3, last_error = ?2, over_at = ?4 WHERE id = ?1 AND stage = 2 AND due_at = ?3";
 /// The two ends of an outbox are counted apart, each by an index of its own.
 const DEPTH: &str = "SELECT effect, sum(stage < 2), sum(stage = 2), min(CASE WHEN stage < 2 THEN created_at END) FROM \
-     (SELECT effect, stage, created_at FROM job WHERE stage < 2 UNION ALL SELECT effect, stage, created_at FROM job WHERE stage = 2) \
+     (SELECT effect, stage, created_at FROM job WHERE stage < 2 AND tries = 0 \
+     UNION ALL SELECT effect, stage, created_at FROM job WHERE stage < 2 AND tries > 0 \
+     UNION ALL SELECT effect, stage, created_at FROM job WHERE stage = 2) \
      GROUP BY effect ORDER BY effect";
 pub(super) const DROP: &str = "DELETE FROM job WHERE seq IN (SELECT seq FROM job WHERE stage = 3 AND over_at < ?1 ORDER BY over_at, seq LIMIT ?2)";
 
@@ -83,14 +99,19 @@ fn claim(
     now: Timestamp,
 ) -> std::result::Result<Vec<Job>, Failure> {
     let mut found: Vec<(i64, i64)> = Vec::new();
-    let mut due = connection.prepare_cached(DUE)?;
-    for effect in claim.effects {
-        let rows = due.query_map(params![effect, now.as_micros(), count(claim.limit)], |row| {
-            Ok((row.get(1)?, row.get(0)?))
-        })?;
-        for row in rows {
-            found.push(row?);
+    for (sql, limit) in [(&FRESH, claim.limit), (&AGAIN, claim.again)] {
+        let mut some: Vec<(i64, i64)> = Vec::new();
+        let mut due = connection.prepare_cached(sql)?;
+        for effect in claim.effects {
+            let bound = params![effect, now.as_micros(), count(limit)];
+            let rows = due.query_map(bound, |row| Ok((row.get(1)?, row.get(0)?)))?;
+            for row in rows {
+                some.push(row?);
+            }
         }
+        some.sort_unstable();
+        some.truncate(limit);
+        found.extend(some);
     }
     found.sort_unstable();
     found.truncate(claim.limit);
@@ -98,7 +119,9 @@ fn claim(
     let mut take = connection.prepare_cached(&TAKE)?;
     let mut jobs = Vec::with_capacity(found.len());
     for (_, seq) in found {
-        jobs.push(take.query_row(params![seq, &claim.token.as_bytes()[..], until], columns)?.decode()?);
+        let taken = take.query_row(params![seq, &claim.token.as_bytes()[..], until], columns)?;
+        // One whose name cannot be read can be neither delivered nor put aside.
+        jobs.extend(taken.decode().ok());
     }
     Ok(jobs)
 }
@@ -115,7 +138,8 @@ fn report(
         let said = Said::of(&report.became);
         let due_at = said.after.map(|after| now.saturating_add(after));
         let (id, token) = (&report.id.as_bytes()[..], &token.as_bytes()[..]);
-        let bound = params![id, token, said.stage, due_at, said.reference, said.answer, said.error, now];
+        let Said { stage, given_back, reference, answer, error, .. } = said;
+        let bound = params![id, token, stage, due_at, reference, answer, error, now, given_back];
         Ok(statement.execute(bound)? > 0)
     };
     reports.iter().map(&mut write).collect()
@@ -130,7 +154,7 @@ fn select(
     let mut rows = statement.query(bound)?;
     let mut jobs = Vec::new();
     while let Some(row) = rows.next()? {
-        jobs.push(columns(row)?.decode()?);
+        jobs.extend(columns(row)?.decode().ok());
     }
     Ok(jobs)
 }
@@ -185,12 +209,14 @@ impl Jobs for SqliteStore {
     /// Looked at first, by a thread that only reads: an idle outbox takes nobody's turn to write.
     async fn claim(&self, wanted: &Claim<'_>) -> Result<Vec<Job>> {
         let effects: Vec<_> = wanted.effects.iter().map(|effect| (*effect).to_owned()).collect();
-        let now = self.clock.now();
+        let (now, kinds) = (self.clock.now(), 1 + usize::from(wanted.again > 0));
         let is_any = move |connection: &mut Connection| {
-            let mut due = connection.prepare_cached(DUE)?;
-            for effect in effects {
-                if due.exists(params![effect, now.as_micros(), 1])? {
-                    return Ok(true);
+            for sql in [&FRESH, &AGAIN].into_iter().take(kinds) {
+                let mut due = connection.prepare_cached(sql)?;
+                for effect in &effects {
+                    if due.exists(params![effect, now.as_micros(), 1])? {
+                        return Ok(true);
+                    }
                 }
             }
             Ok(false)
@@ -233,6 +259,15 @@ impl Jobs for SqliteStore {
         let _turn = self.turns.acquire().await;
         self.writer.run("unpark", |connection| {
             Ok(connection.prepare_cached(UNPARK)?.execute(params![&id.as_bytes()[..], now])? > 0)
+        })
+    }
+
+    async fn withdraw(&self, parked: &Job, why: &Reason) -> Result<bool> {
+        let (id, why) = (&parked.id.as_bytes()[..], why.to_string().into_bytes());
+        let (due_at, now) = (parked.due_at.as_micros(), self.clock.now().as_micros());
+        let _turn = self.turns.acquire().await;
+        self.writer.run("withdraw", |connection| {
+            Ok(connection.prepare_cached(WITHDRAW)?.execute(params![id, why, due_at, now])? > 0)
         })
     }
 

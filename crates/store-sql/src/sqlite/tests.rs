@@ -116,7 +116,9 @@ fn every_statement_goes_through_an_index_whatever_the_table_holds() {
             assert!(plan.contains(&format!("USING INDEX {by}")), "{sql}: {plan}");
             assert!(!plan.contains("SCAN job") && !plan.contains("B-TREE"), "{sql}: {plan}");
         };
-        job(jobs::DUE, "job_by_due (effect=? AND due_at<?)");
+        job(&jobs::FRESH, "job_fresh (effect=? AND due_at<?)");
+        job(&jobs::AGAIN, "job_again (effect=? AND due_at<?)");
+        job(jobs::WITHDRAW, "job_by_id (id=?)");
         job(jobs::REPORT, "job_by_id (id=?)");
         job(&jobs::ONE, "job_by_id (id=?)");
         job(&jobs::OF_RECORD, "job_by_record (record=?)");

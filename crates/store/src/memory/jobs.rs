@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use oncegate_core::identity::{RecordId, Token};
+use oncegate_core::record::Reason;
 use oncegate_core::time::Timestamp;
 
 use super::MemoryStore;
@@ -31,6 +32,8 @@ impl Outbox {
     fn promise(&mut self, jobs: &[Job]) -> Result<()> {
         let mut next = self.clone();
         for job in jobs {
+            // What was withdrawn is in nobody's way: its name is free, and its place in its line is gone.
+            next.0.retain(|row| row.job.id != job.id || row.job.stage != Stage::Withdrawn);
             match next.0.iter_mut().find(|row| row.job.id == job.id) {
                 None => next.0.push(Row { job: job.clone(), token: None, over_at: None }),
                 Some(row) if row.job.stage == Stage::Parked && row.job.line == job.line => {
@@ -59,6 +62,13 @@ impl Outbox {
         let mut places: Vec<_> =
             (0..self.0.len()).filter(|place| is_wanted(&self.0[*place]) && self.is_first(*place)).collect();
         places.sort_by_key(|place| (self.0[*place].job.due_at, *place));
+        let mut again = claim.again;
+        places.retain(|place| {
+            let is_again = self.0[*place].job.tries > 0;
+            let comes = !is_again || again > 0;
+            again -= usize::from(is_again && comes);
+            comes
+        });
         places.truncate(claim.limit);
         let take = |place: usize| {
             let row = &mut self.0[place];
@@ -81,10 +91,21 @@ impl Outbox {
                 row.over_at = Some(now);
             }
             Became::Later { after, .. } => job.due_at = now.plus(*after),
+            Became::Away { after, .. } => {
+                job.due_at = now.plus(*after);
+                job.tries -= 1;
+            }
             Became::Parked(_) => job.stage = Stage::Parked,
+            Became::Withdrawn(_) => {
+                job.stage = Stage::Withdrawn;
+                row.over_at = Some(now);
+            }
         }
         job.last_error = match &report.became {
-            Became::Later { why, .. } | Became::Parked(why) => Some(why.clone()),
+            Became::Later { why, .. }
+            | Became::Away { why, .. }
+            | Became::Parked(why)
+            | Became::Withdrawn(why) => Some(why.clone()),
             Became::Delivered(_) | Became::Done(_) => None,
         };
         if !matches!(report.became, Became::Delivered(_)) {
@@ -109,6 +130,17 @@ impl Outbox {
         let Some(row) = self.0.iter_mut().find(is_parked) else { return false };
         row.job.stage = Stage::Waiting;
         (row.job.due_at, row.job.tries, row.job.last_error) = (now, 0, None);
+        true
+    }
+
+    fn withdraw(&mut self, parked: &Job, why: &Reason, now: Timestamp) -> bool {
+        let is_as_read = |row: &&mut Row| {
+            row.job.id == parked.id && row.job.stage == Stage::Parked && row.job.due_at == parked.due_at
+        };
+        let Some(row) = self.0.iter_mut().find(is_as_read) else { return false };
+        row.job.stage = Stage::Withdrawn;
+        row.job.last_error = Some(why.clone());
+        row.over_at = Some(now);
         true
     }
 
@@ -170,6 +202,11 @@ impl Jobs for MemoryStore {
     async fn unpark(&self, id: JobId) -> Result<bool> {
         let now = self.clock.now();
         Ok(self.model().outbox.unpark(id, now))
+    }
+
+    async fn withdraw(&self, parked: &Job, why: &Reason) -> Result<bool> {
+        let now = self.clock.now();
+        Ok(self.model().outbox.withdraw(parked, why, now))
     }
 
     async fn depth(&self) -> Result<Vec<Depth>> {

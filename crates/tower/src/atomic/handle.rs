@@ -53,6 +53,13 @@ impl<T: Transactions> Atomic<T> {
         self.lent.record
     }
 
+    /// What this life of the key is called, for the name of a row that the request makes: 26 letters and digits, the same however often
+    /// the request is run, and another once the key has run out and is used anew.
+    #[must_use]
+    pub fn life_name(&self) -> String {
+        self.lent.holder.life.life_name()
+    }
+
     /// Promises a call: `payload`, as JSON, goes to the effect of this name, at least once and always under the same downstream key, by
     /// whoever works off the outbox. It is promised when this transaction is committed, and not before.
     ///

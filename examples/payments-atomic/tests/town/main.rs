@@ -37,6 +37,7 @@ on_both!(
     twenty_at_once_are_one_payment_and_one_charge,
     a_declined_charge_is_an_answer,
     a_provider_that_is_down_is_waited_for,
+    a_payment_that_did_not_happen_and_is_asked_for_again_is_the_same_payment,
     nobody_is_charged_twice_whatever_the_provider_does_and_however_often_the_service_dies,
 );
 
@@ -90,6 +91,24 @@ async fn a_provider_that_is_down_is_waited_for(database: Database) {
     let first = waiting.await.unwrap();
     assert_eq!(first.status, 201, "{first:?}");
     assert_eq!(town.ledger().await["charges"], 1);
+}
+
+/// The handler drew a new name for each run: whoever asked again, after it was settled that nothing had happened, had two payments.
+async fn a_payment_that_did_not_happen_and_is_asked_for_again_is_the_same_payment(database: Database) {
+    let town = Town::new(database, Faults([(Fault::ErrorBeforeCharge, 1.0)].into())).await;
+    let service = town.service();
+    let key = "again-000000000000";
+    let address = service.address.clone();
+    let waiting = tokio::spawn(async move { service::pay(&address, key).await });
+    oncegate_test_servers::until("the payment is promised", async || town.payments().await.0 == 1).await;
+    town.release(key).await;
+    town.behave(&Faults::default()).await;
+    let reply = service::until_told(&service.address, key).await;
+    assert_eq!(reply.status, 201, "{reply:?}");
+    assert_eq!(town.payments().await, (1, 1, 0), "one payment, and it succeeded");
+    assert_eq!(town.ledger().await["charges"], 1);
+    drop(service);
+    drop(waiting.await);
 }
 
 async fn nobody_is_charged_twice_whatever_the_provider_does_and_however_often_the_service_dies(

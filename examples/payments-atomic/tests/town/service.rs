@@ -1,6 +1,7 @@
 //! The service's process, its client, and the judge.
 
 use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -9,6 +10,11 @@ use example_payments::Serving;
 use example_payments::post::{self, NoReply, Reply};
 use example_payments::provider::{self, Faults, Late};
 use http::Request;
+use oncegate::decide::{Decision, Event};
+use oncegate::jobs::Jobs;
+use oncegate::record::Reason;
+use oncegate::{Engine, Options, PostgresStore, SqliteStore, Store as _};
+use oncegate_store::Filter;
 use oncegate_test_servers::{Database, until_some};
 use serde_json::Value;
 use sqlx::{PgPool, SqlitePool};
@@ -41,7 +47,7 @@ impl Town {
 
     fn url(&self) -> String {
         match &self.database {
-            Database::Sqlite => format!("sqlite:{}", self.folder.path().join("payments.db").display()),
+            Database::Sqlite => format!("sqlite:{}", self.file().display()),
             Database::Postgres(server) => server.url(),
         }
     }
@@ -62,6 +68,20 @@ impl Town {
         let address = self.provider.address().to_string();
         let request = request.header("host", &address).body(body).unwrap();
         post::send(&address, request, Duration::from_secs(10)).await.unwrap()
+    }
+
+    /// Says of the attempt that runs under this key that it did not happen, as an operator would once its charge was given up.
+    pub(crate) async fn release(&self, key: &str) {
+        match &self.database {
+            Database::Sqlite => release(SqliteStore::open(self.file()).unwrap(), key).await,
+            Database::Postgres(server) => {
+                release(PostgresStore::open(&server.url()).await.unwrap(), key).await;
+            }
+        }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("payments.db")
     }
 
     /// Each key is one payment, each that succeeded one charge, and what is written down is what the provider holds.
@@ -91,6 +111,16 @@ impl Town {
         let count = |count: i64| usize::try_from(count).unwrap();
         (count(all), count(succeeded), count(pending))
     }
+}
+
+async fn release<S: Jobs>(store: S, key: &str) {
+    let engine = Engine::start(store, Options::default()).await.unwrap();
+    let filter = Filter { key: Some(key.to_owned()), ..Filter::default() };
+    let record = engine.store().browse(&filter, None, 1).await.unwrap().records.pop().unwrap();
+    let job = engine.store().jobs_of(record.id).await.unwrap().pop().unwrap();
+    let reason = Reason::new("operator", "it did not happen");
+    let release = Event::Release { holder: job.answers.unwrap(), reason, backoff: Duration::ZERO };
+    assert_eq!(engine.drive(record.id, &release).await.unwrap().decision, Decision::Done);
 }
 
 /// A running service. Dropped, it is killed.

@@ -102,6 +102,7 @@ struct Asked {
 
 /// `GET /charges?reference=`
 async fn find(State(provider): Shared, Query(asked): Query<Asked>) -> Result<Json<Value>, Failed> {
+    provider.asked.fetch_add(1, Ordering::AcqRel);
     let charges = provider.ledger.find(asked.reference).await?;
     Ok(Json(json!({ "charges": charges })))
 }
@@ -123,6 +124,7 @@ async fn ledger(State(provider): Shared) -> Result<Json<Value>, Failed> {
     let coming = provider.coming.load(Ordering::Acquire);
     let mut verdict = provider.ledger.verdict().await?;
     verdict["still_to_come"] = coming.into();
+    verdict["asked"] = provider.asked.load(Ordering::Acquire).into();
     Ok(Json(verdict))
 }
 

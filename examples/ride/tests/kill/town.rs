@@ -7,11 +7,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use example_payments::Serving;
 use example_payments::post::{self, Reply};
-use example_payments::provider::{self, Faults, Late};
+use example_payments::provider::{self, Fault, Faults, Late};
 use http::Request;
-use oncegate_store::{Counts, Store};
+use oncegate_store::{Counts, Filter, Store};
 use oncegate_store_sql::{PostgresStore, SqliteStore};
 use oncegate_test_servers::{Database, until};
+use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{PgPool, SqlitePool};
 use tempfile::TempDir;
 use tokio::sync::Semaphore;
@@ -42,6 +43,10 @@ pub(crate) struct Count {
     pub(crate) parked: usize,
     /// Rides that had no receipt when the kills were over: cut between two phases, or in one.
     pub(crate) cut: usize,
+    /// Kills that came while a charge was under way, for certain.
+    pub(crate) in_charge: usize,
+    /// How often the provider was asked what became of a charge.
+    pub(crate) asked: usize,
 }
 
 pub(crate) struct Town {
@@ -50,6 +55,7 @@ pub(crate) struct Town {
     provider: Serving,
     told: Arc<Mutex<Told>>,
     cut: usize,
+    in_charge: usize,
     folder: TempDir,
 }
 
@@ -65,7 +71,7 @@ impl Town {
             late: Late::By(Duration::ZERO),
         };
         let provider = provider::start(options).await.unwrap();
-        Self { database, recovery, provider, told: Arc::default(), cut: 0, folder }
+        Self { database, recovery, provider, told: Arc::default(), cut: 0, in_charge: 0, folder }
     }
 
     fn url(&self) -> String {
@@ -83,8 +89,55 @@ impl Town {
         Service::start(&self.url(), &self.provider.address().to_string(), self.recovery, LEASE)
     }
 
-    /// Clients ask, and the service is killed, so often.
+    /// Clients ask, and the service is killed, so often; at last, and a few times at least, in the middle of a charge.
     pub(crate) async fn kill(&mut self, kills: usize) {
+        self.in_charge = (kills / 10).max(2);
+        self.kill_at_random(kills - self.in_charge).await;
+        for round in 0..self.in_charge {
+            let fault = [Fault::TimeoutAfterCharge, Fault::TimeoutBeforeCharge][round % 2];
+            self.kill_in_charge(&format!("cut-{round:04}-{fault}"), fault).await;
+        }
+        self.behave(&Faults::default()).await;
+        self.cut = self.rows("ride").await.0 - self.rows("receipt").await.0;
+    }
+
+    /// While the provider has charged, or has been asked to and has not, and does not say so.
+    async fn kill_in_charge(&self, key: &str, fault: Fault) {
+        self.behave(&Faults([(fault, 1.0)].into())).await;
+        let records = self.records().await;
+        let service = self.service();
+        self.told.lock().unwrap().sent.insert(key.to_owned());
+        let (address, of) = (service.address.clone(), key.to_owned());
+        let client = tokio::spawn(async move { ask(&address, &of).await });
+        until("its charge is begun", async || records.point(key).await.as_deref() == Some("charge_created"))
+            .await;
+        if fault == Fault::TimeoutAfterCharge {
+            until("it is charged", async || self.is_charged(key).await).await;
+        }
+        drop(service);
+        assert!(client.await.unwrap().is_err(), "{key} was answered, though nobody could know");
+    }
+
+    /// What goes wrong at the provider from now on.
+    async fn behave(&self, faults: &Faults) {
+        let request =
+            Request::put("/faults").header("host", "provider").header("content-type", "application/json");
+        let request = request.body(Bytes::from(serde_json::to_vec(faults).unwrap())).unwrap();
+        let address = self.provider.address().to_string();
+        let reply = post::send(&address, request, Duration::from_secs(10)).await.unwrap();
+        assert!(reply.status.is_success(), "{reply:?}");
+    }
+
+    /// In the ledger itself: whoever asks the provider is counted.
+    async fn is_charged(&self, key: &str) -> bool {
+        let options = SqliteConnectOptions::new().filename(self.folder.path().join("ledger.db"));
+        let pool = SqlitePool::connect_with(options.read_only(true)).await.unwrap();
+        let sql = "SELECT count(*) FROM charge WHERE key = $1";
+        let count: i64 = sqlx::query_scalar(sql).bind(key).fetch_one(&pool).await.unwrap();
+        count == 1
+    }
+
+    async fn kill_at_random(&self, kills: usize) {
         for round in 0..kills {
             let service = self.service();
             let begun = Arc::new(Semaphore::new(0));
@@ -106,13 +159,20 @@ impl Town {
                 });
             }
             // With so many requests begun: one of them just now, the others in any phase.
-            drop(begun.acquire_many(fastrand::u32(1..REQUESTS)).await.unwrap());
+            let mut enough = std::pin::pin!(begun.acquire_many(fastrand::u32(1..REQUESTS)));
+            loop {
+                tokio::select! {
+                    _ = &mut enough => break,
+                    // One that ends before has something to say.
+                    Some(client) = clients.join_next() => client.unwrap(),
+                    else => break,
+                }
+            }
             drop(service);
             while let Some(client) = clients.join_next().await {
                 client.unwrap();
             }
         }
-        self.cut = self.rows("ride").await.0 - self.rows("receipt").await.0;
     }
 
     /// Half of what is open is asked for again; of the other half nobody speaks any more. All of it comes to an end.
@@ -153,13 +213,22 @@ impl Town {
         let address = self.provider.address().to_string();
         let ledger = post::send(&address, request, Duration::from_secs(10)).await.unwrap().json();
         assert_eq!(ledger["charged_twice"], serde_json::json!([]), "nobody was charged twice");
-        let charges = usize::try_from(ledger["charges"].as_u64().unwrap()).unwrap();
+        let [charges, asked] =
+            ["charges", "asked"].map(|name| usize::try_from(ledger[name].as_u64().unwrap()).unwrap());
         let parked = usize::try_from(self.records().await.counts().await.parked).unwrap();
         let (keys, answered, different) = {
             let told = self.told.lock().unwrap();
             (told.sent.len(), told.answers.len(), told.answers.values().collect::<BTreeSet<_>>().len())
         };
-        let count = Count { keys, charges, unanswered: keys - answered, parked, cut: self.cut };
+        let count = Count {
+            keys,
+            charges,
+            unanswered: keys - answered,
+            parked,
+            cut: self.cut,
+            in_charge: self.in_charge,
+            asked,
+        };
         println!("{:?}: {count:?}", self.recovery);
         assert_eq!(different, answered, "no two keys have one answer");
         for (table, expected) in [("ride", keys), ("receipt", answered)] {
@@ -201,6 +270,16 @@ impl Records {
             Self::Postgres(store) => store.counts().await.unwrap(),
         }
     }
+
+    /// The last phase that was begun under a key.
+    async fn point(&self, key: &str) -> Option<Box<str>> {
+        let filter = Filter { key: Some(key.to_owned()), ..Filter::default() };
+        let page = match self {
+            Self::Sqlite(store) => store.browse(&filter, None, 1).await.unwrap(),
+            Self::Postgres(store) => store.browse(&filter, None, 1).await.unwrap(),
+        };
+        page.records.into_iter().next()?.recovery.map(|point| point.name)
+    }
 }
 
 /// An answer is the same for everyone, for ever; anything else is said to be unfinished.
@@ -211,7 +290,8 @@ fn hear(told: &Mutex<Told>, key: &str, reply: &Reply) {
             let first = told.answers.entry(key.to_owned()).or_insert_with(|| reply.body.clone());
             assert_eq!(*first, reply.body, "{key}: another answer");
         }
-        409 | 503 => {
+        // 504: the first who is told that nobody knows; whoever asks after that is told 409.
+        409 | 503 | 504 => {
             assert!(!told.answers.contains_key(key), "{key} was answered, and is open again: {reply:?}");
         }
         _ => panic!("{key}: {reply:?}"),

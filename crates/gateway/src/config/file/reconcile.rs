@@ -75,6 +75,7 @@ pub(crate) struct Effect {
     pub(crate) backoff: Option<Spanned<Span>>,
     pub(crate) backoff_max: Option<Spanned<Span>>,
     pub(crate) park_after: Option<Spanned<Count>>,
+    pub(crate) outage: Option<Spanned<Span>>,
     pub(crate) body_bytes_max: Option<Spanned<Size>>,
     pub(crate) delivered: Option<Spanned<Vec<Condition>>>,
     pub(crate) later: Option<Spanned<Vec<Condition>>>,

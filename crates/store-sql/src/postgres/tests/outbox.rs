@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use oncegate_conformance::samples::{LONG_AGO, id, token};
-use oncegate_store::jobs::{Became, Claim, Job, JobId, Jobs, Receipt, Report};
+use oncegate_core::record::Reason;
+use oncegate_store::jobs::{Became, Claim, Job, JobId, Jobs, Receipt, Report, Stage};
 use oncegate_store::join::{Asking, Connection, Shown, Value};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, NoTls};
@@ -44,6 +45,42 @@ fn bound(value: &Value<'_>) -> Box<dyn ToSql + Sync + Send> {
         Value::Text(text) => Box::new(text.as_deref().map(str::to_owned)),
         Value::Bytes(bytes) => Box::new(bytes.as_deref().map(<[u8]>::to_vec)),
     }
+}
+
+fn claim() -> Claim<'static> {
+    Claim { token: token(9), effects: &["charge"], span: Duration::from_mins(1), limit: 10, again: 10 }
+}
+
+/// One row that could not be read failed the claim of all: nothing of its effect was delivered any more, on any node.
+#[tokio::test]
+async fn a_job_that_cannot_be_read_comes_as_such_and_the_others_come_all_the_same() {
+    let place = Place::start().await;
+    let store = place.store().await;
+    let jobs: Vec<_> = (1..=4).map(|n| job(n, None)).collect();
+    store.promise(&jobs).await.unwrap();
+    let schema = &place.schema;
+    let callers = Callers::connect().await;
+    for (n, damage) in [
+        (1, "life = '\\x00'"),
+        (2, "stage = 1, answer = '\\xff'"),
+        (3, "reference = '\\xff', last_error = '\\xff'"),
+    ] {
+        let id = jobs[n - 1].id.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        callers.run(&format!("UPDATE {schema}.job SET {damage} WHERE id = '\\x{id}'")).await;
+    }
+    let found = store.claim(&claim()).await.unwrap();
+    let read: Vec<_> = found.iter().map(|job| !matches!(job.stage, Stage::Unreadable(_))).collect();
+    assert_eq!(read, [false, false, true, true], "{found:?}");
+    for bad in &found[..2] {
+        let parked = Became::Parked(Reason::new("unreadable", "a test"));
+        assert_eq!(store.report(token(9), &[Report { id: bad.id, became: parked }]).await.unwrap(), [true]);
+    }
+    let parked = store.parked(None, 10).await.unwrap();
+    assert_eq!(parked.iter().map(|job| job.id).collect::<Vec<_>>(), [jobs[0].id, jobs[1].id]);
+    assert!(store.withdraw(&parked[0], &Reason::new("operator", "settled by hand")).await.unwrap());
+    assert_eq!(store.job(jobs[0].id).await.unwrap().unwrap().stage, Stage::Withdrawn);
+    drop(store);
+    place.gone().await;
 }
 
 fn job(n: u32, line: Option<&str>) -> Job {
@@ -95,7 +132,7 @@ async fn of_one_line_nobody_promises_before_an_earlier_promise_has_ended() {
     first.run("COMMIT").await;
     enqueue_in(&mut second, statements, &[job(4, Some("one"))]).await.unwrap();
     second.run("COMMIT").await;
-    let claim = Claim { token: token(9), effects: &["charge"], span: Duration::from_mins(1), limit: 10 };
+    let claim = claim();
     let claimed = store.claim(&claim).await.unwrap();
     assert_eq!(claimed.iter().filter(|one| one.line.as_deref() == Some("one")).count(), 1);
     let done = Report { id: job(1, None).id, became: Became::Done(Receipt::default()) };

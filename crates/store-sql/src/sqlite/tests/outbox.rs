@@ -1,7 +1,8 @@
 //! A promise in a caller's own transaction.
 
 use oncegate_core::identity::Token;
-use oncegate_store::jobs::{Job, JobId, Jobs};
+use oncegate_core::record::Reason;
+use oncegate_store::jobs::{Became, Claim, Job, JobId, Jobs, Report, Stage};
 use oncegate_store::join::{self, Asking, Shown, Value};
 use rusqlite::{Statement, params_from_iter};
 
@@ -20,6 +21,37 @@ impl join::Connection for Callers {
         let asked = self.0.prepare(sql).and_then(|mut statement| shown(&mut statement));
         Box::pin(async move { asked.map_err(Into::into) })
     }
+}
+
+/// One row that could not be read failed the claim of all: nothing of its effect was delivered any more.
+#[test]
+fn a_job_that_cannot_be_read_comes_as_such_and_the_others_come_all_the_same() {
+    let place = Place::new();
+    let store = place.open();
+    block_on(async {
+        let jobs: Vec<_> = (1..=4).map(|n| Job { line: None, ..job(n) }).collect();
+        store.promise(&jobs).await.unwrap();
+        let damages = ["life = x'00'", "stage = 1, answer = x'ff'", "reference = x'ff', last_error = x'ff'"];
+        for (job, damage) in jobs.iter().zip(damages) {
+            let connection = Connection::open(place.file()).unwrap();
+            let update = format!("UPDATE job SET {damage} WHERE id = ?1");
+            assert_eq!(connection.execute(&update, [&job.id.as_bytes()[..]]).unwrap(), 1);
+        }
+        let token = Token::from_bytes([9; 16]);
+        let span = Duration::from_mins(1);
+        let claim = Claim { token, effects: &["charge"], span, limit: 10, again: 10 };
+        let found = store.claim(&claim).await.unwrap();
+        let read: Vec<_> = found.iter().map(|job| !matches!(job.stage, Stage::Unreadable(_))).collect();
+        assert_eq!(read, [false, false, true, true], "{found:?}");
+        for bad in &found[..2] {
+            let parked = Became::Parked(Reason::new("unreadable", "a test"));
+            assert_eq!(store.report(token, &[Report { id: bad.id, became: parked }]).await.unwrap(), [true]);
+        }
+        let parked = store.parked(None, 10).await.unwrap();
+        assert_eq!(parked.iter().map(|job| job.id).collect::<Vec<_>>(), [jobs[0].id, jobs[1].id]);
+        assert!(store.withdraw(&parked[0], &Reason::new("operator", "settled by hand")).await.unwrap());
+        assert_eq!(store.job(jobs[0].id).await.unwrap().unwrap().stage, Stage::Withdrawn);
+    });
 }
 
 fn job(n: u32) -> Job {
