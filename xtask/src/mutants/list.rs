@@ -220,8 +220,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     decide(
         "a lapsed lease is simply run again",
-        "(CrashPolicy::Reconcile, _) => as_it_stands(enter_unknown(record, lapsed(), now)),",
-        "(CrashPolicy::Reconcile, Execution::Inline) => rerun(record, arrival, now),\n        (CrashPolicy::Reconcile, _) => as_it_stands(enter_unknown(record, lapsed(), now)),",
+        "(CrashPolicy::Reconcile, _) => arrive_doubted(record, arrival, now),",
+        "(CrashPolicy::Reconcile, Execution::Inline) => rerun(record, arrival, now),\n        (CrashPolicy::Reconcile, _) => arrive_doubted(record, arrival, now),",
     ),
     decide(
         "a happened under restart is run again by the sweep",

@@ -87,7 +87,7 @@ pub(crate) const ROWS: &[Row] = &[
             "Accepted → pending",
             "Accepted",
             "Accepted → in_progress",
-            "Accepted",
+            "Accepted → in_progress",
             "Replay",
             "Accepted → pending",
             "Unsettled → unknown",
