@@ -57,6 +57,7 @@ pub fn decide(record: Option<&Record>, event: &Event, now: Now) -> Step {
         ) => Step::keep(Decision::Fenced(None)),
         (
             Event::Take(_)
+            | Event::Postpone { .. }
             | Event::Sweep
             | Event::Ask(_)
             | Event::Forget { .. }
@@ -66,6 +67,7 @@ pub fn decide(record: Option<&Record>, event: &Event, now: Now) -> Step {
         ) => Step::keep(Decision::Nothing),
 
         (Event::Take(take), Some(record)) => self::take(record, take, now),
+        (Event::Postpone { version, until }, Some(record)) => postpone(record, *version, *until, now),
         (Event::Advance { holder, point }, Some(record)) => advance(record, holder, point, now),
         (Event::Complete { holder, answer, reference }, Some(record)) => {
             complete(record, holder, &Given { answer, reference: reference.as_deref() }, now)
@@ -264,6 +266,18 @@ fn take(record: &Record, take: &Take, now: Now) -> Step {
             let next =
                 Record { unaccounted: true, execution: Execution::Deferred, expires_at, ..record.clone() };
             run(next).noting(Notice::Zombie)
+        }
+        _ => Step::keep(Decision::Nothing),
+    }
+}
+
+/// It steps aside, and waits on: whoever can run it finds it due again, and its time in the queue does not grow.
+fn postpone(record: &Record, version: Version, until: Timestamp, now: Now) -> Step {
+    match record.state {
+        State::Pending { run_after } if record.version == version && now.at >= run_after => {
+            let mut next = touched(record, now);
+            next.state = State::Pending { run_after: until };
+            Step::put(next, Decision::Done)
         }
         _ => Step::keep(Decision::Nothing),
     }

@@ -137,6 +137,12 @@ pub(crate) const ROWS: &[Row] = &[
         cells: ["–", "Execute → in_progress", "–", "Execute → in_progress", "–", "–", "–", "–"],
     },
     Row {
+        name: "postpone, by a worker that cannot run it",
+        first: inline,
+        event: |s| Event::Postpone { version: s.version(), until: s.now.at.plus(S) },
+        cells: ["–", "Done → pending", "–", "–", "–", "–", "–", "–"],
+    },
+    Row {
         name: "advance to a recovery point (mine)",
         first: inline,
         event: |s| Event::Advance { holder: s.holder, point: point() },

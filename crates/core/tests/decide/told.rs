@@ -103,6 +103,7 @@ fn silence_is_kept_of_the_happy_path_and_of_nothing_else() {
                 Event::Complete { .. } if runs_on => true,
                 Event::Renew { .. }
                 | Event::Entrust { .. }
+                | Event::Postpone { .. }
                 | Event::Advance { .. }
                 | Event::Ask(Ask::Claim { .. }) => true,
                 Event::Reap { .. } => step.next == Next::Keep || phase != Phase::Pending,

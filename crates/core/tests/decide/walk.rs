@@ -51,6 +51,8 @@ enum Move {
     },
     /// A worker takes.
     Take,
+    /// A worker that cannot run it lets others pass.
+    Postpone,
     Pass(u16),
     /// An attempt sends, if its lease still stands; its effect follows after a delay, or never.
     Send {
@@ -99,6 +101,7 @@ fn moves() -> impl Strategy<Value = Move> {
     prop_oneof![
         4 => any::<bool>().prop_map(|deferred| Move::Arrive { deferred }),
         3 => Just(Move::Take),
+        1 => Just(Move::Postpone),
         4 => (1..80_u16).prop_map(Move::Pass),
         1 => (200..900_u16).prop_map(Move::Pass),
         5 => (0..6_u8, proptest::option::weighted(0.7, 0..100_u8))
@@ -289,6 +292,12 @@ impl World {
                 let take = take(self.fresh());
                 let decision = self.apply(&take);
                 self.execute(decision);
+            }
+            Move::Postpone => {
+                if let Some(version) = self.row.as_ref().map(|row| row.version) {
+                    let until = self.now().at.plus(30 * S);
+                    let _ = self.apply(&Event::Postpone { version, until });
+                }
             }
             Move::Pass(seconds) => self.second += u64::from(seconds),
             Move::Send { attempt, delay } => self.send(attempt, delay),
