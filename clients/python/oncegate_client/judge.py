@@ -52,7 +52,7 @@ Why = Literal[
     "deadline",  # no time is left
     "attempts",  # no attempt is left
     "answer_too_large",  # the answer is longer than the client reads; what it says is not known
-    "cancelled",  # the caller gave it up, or took it back before it began
+    "cancelled",  # the caller gave it up; or it was accepted, and taken back while it waited
     "key_reused",
     "key_expired",
     "key_missing",
@@ -62,7 +62,7 @@ Why = Literal[
     "scope_missing",
     "too_large",
     "operation_not_found",
-    "not_started",
+    "not_started",  # it was accepted, and not done in time
     "upstream_failed",  # forwarded unprotected, and no proper answer: it must not be repeated
 ]
 
@@ -130,7 +130,7 @@ def judge(answer: Answer) -> Verdict:
     if code == "answer_not_kept":
         return _by_record(_status(said))
     if code in _PROBLEMS:
-        return _at(_PROBLEMS[code], answer)
+        return _at(_as_far_as_it_is_known(_PROBLEMS[code], said), answer)
     return _by_record(answer.status) if _is_kept(answer) else _by_status(answer)
 
 
@@ -164,6 +164,16 @@ def is_replayed(answer: Answer) -> bool:
 def _is_kept(answer: Answer) -> bool:
     """The record vouches for it: this is the operation's one answer."""
     return is_replayed(answer) or "idempotency-expires" in answer.headers
+
+
+def _as_far_as_it_is_known(verdict: Verdict, said: dict[str, Any]) -> Verdict:
+    """Of accepted work that is over without an answer of the API's.
+
+    If it was attempted, that it did nothing may be no more than the API's word on a 500, which is not taken for any other 500 either.
+    """
+    if isinstance(verdict, Again) or verdict.verdict != "did_not_happen" or said.get("attempted", False) is False:
+        return verdict
+    return Over("unclear", verdict.why)
 
 
 def _by_record(status: int) -> Verdict:

@@ -41,9 +41,13 @@ class FileKeyStore:
 
     def load(self, name: str) -> Optional[str]:
         try:
-            return _read(self._path(name), name)
+            key = _read(self._path(name), name)
         except FileNotFoundError:
             return None
+        # Who linked it may have been killed before its name was durable: sent before that, and lost with the machine's power, it would be
+        # followed by a new key.
+        _sync(self._folder)
+        return key
 
     def save(self, name: str, key: str) -> str:
         self._make_folder()
@@ -56,12 +60,12 @@ class FileKeyStore:
         try:
             # A rename would replace the key of whoever was first; a link cannot.
             os.link(draft, path)
+            _sync(self._folder)
             kept: Optional[str] = key
         except FileExistsError:
             kept = self.load(name)
         finally:
             os.unlink(draft)
-        _sync(self._folder)
         if kept is None:
             # Forgotten in between: somebody has just finished this operation.
             raise RuntimeError(f"{name!r} was settled by another process meanwhile; nothing was sent")

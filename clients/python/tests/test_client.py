@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import ssl
@@ -11,6 +12,7 @@ import tempfile
 import threading
 import time
 import unittest
+import unittest.mock
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from email.utils import parsedate_to_datetime
@@ -49,6 +51,18 @@ class Keys(unittest.TestCase):
             client.run(server.url)
             client.run(server.url)
             self.assertEqual(len(set(server.keys())), 2)
+
+    def test_a_key_that_is_found_is_durable_before_it_is_used(self) -> None:
+        # Its file was linked by a process that was killed before it had synced the folder. Sent, and lost with the power: then a new key.
+        self.keys.save("a", "kept")
+        synced: list[int] = []
+        with unittest.mock.patch("os.fsync", lambda opened: synced.append(os.fstat(opened).st_ino)):
+            self.assertEqual(self.keys.load("a"), "kept")
+            self.assertEqual(synced, [self.folder.stat().st_ino])
+            # Nor does one use it before who finds it when it would save another.
+            synced.clear()
+            self.assertEqual(self.keys.save("a", "another"), "kept")
+            self.assertEqual(synced[-1], self.folder.stat().st_ino)
 
     def test_the_key_is_kept_before_the_first_byte_is_sent(self) -> None:
         class Full(FileKeyStore):

@@ -26,8 +26,10 @@ export type Why =
  | "attempts"
 /** The answer is longer than the client reads; what it says is not known. */
  | "answer_too_large"
-/** The caller gave it up, or took it back before it began. */
- | "cancelled" | "key_reused" | "key_expired" | "key_missing" | "key_invalid" | "request_invalid" | "request_malformed" | "scope_missing" | "too_large" | "operation_not_found" | "not_started"
+/** The caller gave it up; or it was accepted, and taken back while it waited. */
+ | "cancelled" | "key_reused" | "key_expired" | "key_missing" | "key_invalid" | "request_invalid" | "request_malformed" | "scope_missing" | "too_large" | "operation_not_found"
+/** It was accepted, and not done in time. */
+ | "not_started"
 /** The gateway forwarded the request unprotected, and got no proper answer: it must not be repeated. */
  | "upstream_failed";
 /** What an answer means. */

@@ -38,7 +38,7 @@ export function judge(answer) {
         return byRecord(Number(said.answer_status));
     const verdict = said && PROBLEMS.get(said.code);
     if (verdict)
-        return at(verdict, answer);
+        return at(asFarAsItIsKnown(verdict, said?.["attempted"]), answer);
     return isKept(answer) ? byRecord(answer.status) : byStatus(answer);
 }
 /** Judges an answer to a question about accepted work. Unless it is the record's own, the request itself is the authority. */
@@ -69,6 +69,15 @@ export function isReplayed(answer) {
 /** The record vouches for it: this is the operation's one answer. */
 function isKept(answer) {
     return isReplayed(answer) || answer.headers.has("idempotency-expires");
+}
+/**
+ * Of accepted work that is over without an answer of the API's. If it was attempted, that it did nothing may be no more than the API's word on a
+ * 500, which is not taken for any other 500 either.
+ */
+function asFarAsItIsKnown(verdict, attempted) {
+    if (verdict.is !== "did_not_happen" || attempted === undefined || attempted === false)
+        return verdict;
+    return { is: "unclear", why: verdict.why };
 }
 function byRecord(status) {
     if (status >= 200 && status < 400)

@@ -18,7 +18,12 @@ export class FileKeyStore {
         this.#folder = folder;
     }
     async load(name) {
-        return read(this.#path(name), name).catch(ifMissing(null));
+        const key = await read(this.#path(name), name).catch(ifMissing(null));
+        // Who linked it may have been killed before its name was durable: sent before that, and lost with the machine's power, it would be
+        // followed by a new key.
+        if (key !== null)
+            await sync(this.#folder);
+        return key;
     }
     async save(name, key) {
         await this.#makeFolder();
@@ -35,7 +40,8 @@ export class FileKeyStore {
         // A rename would replace the key of whoever was first; a link cannot.
         const isFirst = await link(draft, path).then(() => true, ifExists(false));
         await unlink(draft);
-        await sync(this.#folder);
+        if (isFirst)
+            await sync(this.#folder);
         const kept = isFirst ? key : await this.load(name);
         // Forgotten in between: somebody has just finished this operation.
         if (kept === null)

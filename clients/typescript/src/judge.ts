@@ -28,7 +28,7 @@ export type Why =
   | "attempts"
   /** The answer is longer than the client reads; what it says is not known. */
   | "answer_too_large"
-  /** The caller gave it up, or took it back before it began. */
+  /** The caller gave it up; or it was accepted, and taken back while it waited. */
   | "cancelled"
   | "key_reused"
   | "key_expired"
@@ -39,6 +39,7 @@ export type Why =
   | "scope_missing"
   | "too_large"
   | "operation_not_found"
+  /** It was accepted, and not done in time. */
   | "not_started"
   /** The gateway forwarded the request unprotected, and got no proper answer: it must not be repeated. */
   | "upstream_failed";
@@ -89,7 +90,7 @@ export function judge(answer: Answer): Verdict {
   const said = problem(answer);
   if (said?.code === "answer_not_kept") return byRecord(Number(said.answer_status));
   const verdict = said && PROBLEMS.get(said.code);
-  if (verdict) return at(verdict, answer);
+  if (verdict) return at(asFarAsItIsKnown(verdict, said?.["attempted"]), answer);
   return isKept(answer) ? byRecord(answer.status) : byStatus(answer);
 }
 
@@ -120,6 +121,15 @@ export function isReplayed(answer: Answer): boolean {
 /** The record vouches for it: this is the operation's one answer. */
 function isKept(answer: Answer): boolean {
   return isReplayed(answer) || answer.headers.has("idempotency-expires");
+}
+
+/**
+ * Of accepted work that is over without an answer of the API's. If it was attempted, that it did nothing may be no more than the API's word on a
+ * 500, which is not taken for any other 500 either.
+ */
+function asFarAsItIsKnown(verdict: Verdict, attempted: unknown): Verdict {
+  if (verdict.is !== "did_not_happen" || attempted === undefined || attempted === false) return verdict;
+  return { is: "unclear", why: verdict.why };
 }
 
 function byRecord(status: number): Verdict {

@@ -33,7 +33,11 @@ export class FileKeyStore implements KeyStore {
   }
 
   async load(name: string): Promise<string | null> {
-    return read(this.#path(name), name).catch(ifMissing(null));
+    const key = await read(this.#path(name), name).catch(ifMissing(null));
+    // Who linked it may have been killed before its name was durable: sent before that, and lost with the machine's power, it would be
+    // followed by a new key.
+    if (key !== null) await sync(this.#folder);
+    return key;
   }
 
   async save(name: string, key: string): Promise<string> {
@@ -50,7 +54,7 @@ export class FileKeyStore implements KeyStore {
     // A rename would replace the key of whoever was first; a link cannot.
     const isFirst = await link(draft, path).then(() => true, ifExists(false));
     await unlink(draft);
-    await sync(this.#folder);
+    if (isFirst) await sync(this.#folder);
     const kept = isFirst ? key : await this.load(name);
     // Forgotten in between: somebody has just finished this operation.
     if (kept === null) throw new Error(`${JSON.stringify(name)} was settled by another process meanwhile; nothing was sent`);

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtemp, readFile, readdir, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, open, readFile, readdir, rm, writeFile } from "node:fs/promises";
 import { createServer as createTlsServer } from "node:https";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
@@ -43,6 +43,33 @@ test("keys are random UUIDs, another for each operation", async () => {
     await client.run({ url: server.url });
     await client.run({ url: server.url });
     assert.notEqual(keyOf(server.requests[0]), keyOf(server.requests[1]));
+  });
+});
+
+// Its file was linked by a process that was killed before it had synced the folder. Sent, and lost with the power: then a new key.
+test("a key that is found is durable before it is used", async () => {
+  await withFolder(async (keys, folder) => {
+    await keys.save("a", "kept");
+    const here = await open(folder);
+    const { ino } = await here.stat();
+    await here.close();
+    const handles = Object.getPrototypeOf(here);
+    const { sync } = handles;
+    const synced = [];
+    handles.sync = async function () {
+      synced.push((await this.stat()).ino);
+      return sync.call(this);
+    };
+    try {
+      assert.equal(await keys.load("a"), "kept");
+      assert.deepEqual(synced, [ino]);
+      // Nor does one use it before who finds it when it would save another.
+      synced.length = 0;
+      assert.equal(await keys.save("a", "another"), "kept");
+      assert.equal(synced.at(-1), ino);
+    } finally {
+      handles.sync = sync;
+    }
   });
 });
 

@@ -108,6 +108,17 @@ impl Problem {
         self.code == Code::AnswerNotKept.name()
     }
 
+    /// Of accepted work that was given up, or taken back: somebody had begun it. Only where that is denied it is sure that it did nothing.
+    pub(crate) fn was_attempted(&self) -> bool {
+        self.document.get("attempted").is_some_and(|attempted| *attempted != Value::Bool(false))
+    }
+
+    /// With nothing but its name.
+    #[cfg(test)]
+    pub(crate) fn named(code: &str) -> Self {
+        Self { code: code.to_owned(), document: Value::Null }
+    }
+
     /// Of an answer that was not kept: its status.
     pub(crate) fn answer_status(&self) -> Option<StatusCode> {
         let status = self.document.get("answer_status")?.as_u64()?;

@@ -6,7 +6,7 @@
 
 use http::StatusCode;
 
-use crate::answer::{Answer, Settled};
+use crate::answer::{Answer, Problem, Settled};
 use crate::outcome::Why;
 
 /// What an answer means.
@@ -55,7 +55,7 @@ pub(crate) fn judge(answer: &Answer) -> Verdict {
     if let Some(problem) = problem.as_ref().filter(|problem| problem.is_of_another_answer()) {
         return by_record(problem.answer_status());
     }
-    match problem.and_then(|problem| of_problem(&problem.code)) {
+    match problem.and_then(|problem| of_problem(&problem)) {
         Some(verdict) => at(verdict, answer),
         None if answer.is_kept() => by_record(Some(answer.status)),
         None => by_status(answer),
@@ -80,15 +80,15 @@ fn is_under_way(state: &str) -> bool {
 }
 
 /// What the gateway says in its own voice, by its problems' names; `None` of one that is not known here. A test has all of today's.
-fn of_problem(code: &str) -> Option<Verdict> {
-    Some(match code {
+fn of_problem(problem: &Problem) -> Option<Verdict> {
+    Some(match problem.code.as_str() {
         // Who could not cancel it is told that it goes on.
         "in_progress" | "outcome_unknown" | "not_cancellable" => IN_DOUBT,
         "upstream_unreachable" | "store_unavailable" | "overloaded" | "rate_limited" | "too_many_keys" => {
             NOTHING_DONE
         }
-        "not_started" => Verdict::DidNotHappen(Why::NotStarted),
-        "cancelled" => Verdict::DidNotHappen(Why::Cancelled),
+        "not_started" => given_up(problem, Why::NotStarted),
+        "cancelled" => given_up(problem, Why::Cancelled),
         // The route is not protected: to send it again could do it twice.
         "upstream_failed" => Verdict::Unclear(Why::UpstreamFailed),
         "key_reused" => Verdict::Refused(Why::KeyReused),
@@ -102,6 +102,12 @@ fn of_problem(code: &str) -> Option<Verdict> {
         "operation_not_found" => Verdict::Refused(Why::OperationNotFound),
         _ => return None,
     })
+}
+
+/// Of accepted work that is over without an answer of the API's. If it was attempted, that it did nothing may be no more than the API's word on a
+/// 500, which this client does not take for any other 500 either.
+fn given_up(problem: &Problem, why: Why) -> Verdict {
+    if problem.was_attempted() { Verdict::Unclear(why) } else { Verdict::DidNotHappen(why) }
 }
 
 /// Of the operation's one answer.
@@ -157,7 +163,8 @@ mod tests {
     fn every_problem_of_the_gateway_has_its_verdict() {
         for code in Code::ALL {
             // It speaks of another answer, and is judged by that one's status.
-            let is_known = of_problem(code.name()).is_some() || code == Code::AnswerNotKept;
+            let problem = Problem::named(code.name());
+            let is_known = of_problem(&problem).is_some() || code == Code::AnswerNotKept;
             assert!(
                 is_known,
                 "{}: add it here, to clients/README.md and to clients/contract.json",

@@ -150,7 +150,8 @@ pub enum Why {
     Attempts,
     /// The answer is longer than the client reads; what it says is not known.
     AnswerTooLarge,
-    /// The caller gave it up, or took it back before it began.
+    /// The caller gave it up; or it was accepted, and taken back while it waited: before it began, or after attempts that by the API's
+    /// word did nothing.
     Cancelled,
     /// The key was used for another request.
     KeyReused,
@@ -170,7 +171,7 @@ pub enum Why {
     TooLarge,
     /// No operation of this caller.
     OperationNotFound,
-    /// It was accepted, and not started in time.
+    /// It was accepted, and not done in time: nobody began it, or there were attempts that by the API's word did nothing.
     NotStarted,
     /// The gateway forwarded the request unprotected, and got no proper answer: it must not be repeated.
     UpstreamFailed,

@@ -215,6 +215,7 @@ fn act(before: Option<&Record>, event: &Event, step: &Step, who: &Who) -> Option
             before.is_some_and(|row| row.state.kind() == StateKind::Pending).then_some(Act::GivenUp)
         }
         Event::Ask(Ask::Claim { .. })
+        | Event::Postpone { .. }
         | Event::Advance { .. }
         | Event::Renew { .. }
         | Event::Entrust { .. } => None,

@@ -32,8 +32,8 @@ mod rows;
 mod step;
 
 use rows::{
-    Account, back_out, begun, buried, completed, enter_unknown, give_up_waiting, gone_status, granted,
-    lapsed, lease_end, queued, refused_reserve, tombstone_end, touched, with_evidence,
+    Account, back_out, begun, buried, completed, deferred_by, enter_unknown, give_up_waiting, gone_status,
+    granted, lapsed, lease_end, queued, refused_reserve, tombstone_end, touched, with_evidence,
 };
 
 pub use event::{Arrival, Ask, Event, Finding, Grounds, Misuse, Reserve, Retry, Take, Verdict};
@@ -57,6 +57,7 @@ pub fn decide(record: Option<&Record>, event: &Event, now: Now) -> Step {
         ) => Step::keep(Decision::Fenced(None)),
         (
             Event::Take(_)
+            | Event::Postpone { .. }
             | Event::Sweep
             | Event::Ask(Ask::Claim { .. } | Ask::Again { .. })
             | Event::Forget { .. }
@@ -68,6 +69,7 @@ pub fn decide(record: Option<&Record>, event: &Event, now: Now) -> Step {
         (Event::Ask(Ask::Soon), None) => Step::keep(Decision::KeepApart),
 
         (Event::Take(take), Some(record)) => self::take(record, take, now),
+        (Event::Postpone { version, until }, Some(record)) => postpone(record, *version, *until, now),
         (Event::Advance { holder, point }, Some(record)) => advance(record, holder, point, now),
         (Event::Complete { holder, answer, reference }, Some(record)) => {
             complete(record, holder, &Given { answer, reference: reference.as_deref() }, now)
@@ -147,29 +149,31 @@ fn accept_too(record: &Record, arrival: &Arrival, decision: Decision, now: Now) 
     if record.execution == Execution::Deferred {
         return Step::keep(decision);
     }
-    let mut next = touched(record, now);
-    next.execution = Execution::Deferred;
-    next.request = next.request.or_else(|| arrival.request.clone());
-    next.expires_at = Some(now.at.plus(next.terms.retention));
-    Step::put(next, decision)
+    Step::put(deferred_by(touched(record, now), arrival, now), decision)
 }
 
 fn arrive_lapsed(record: &Record, arrival: &Arrival, now: Now) -> Step {
     let step = match (record.terms.crash, arrival.execution) {
-        (CrashPolicy::Reconcile, _) => as_it_stands(enter_unknown(record, lapsed(), now)),
+        (CrashPolicy::Reconcile, _) => arrive_doubted(record, arrival, now),
         // Proved meanwhile: there is nothing to run again.
-        (CrashPolicy::Restart, _) if record.evidence.is_some() => {
-            as_it_stands(enter_unknown(record, lapsed(), now))
-        }
+        (CrashPolicy::Restart, _) if record.evidence.is_some() => arrive_doubted(record, arrival, now),
         // The completer's take continues it.
         (CrashPolicy::Resume, Execution::Deferred) if record.request.is_some() => {
-            Step::keep(Decision::Accepted)
+            accept_too(record, arrival, Decision::Accepted, now)
         }
         (CrashPolicy::Resume | CrashPolicy::Restart, _) => {
             rerun(&Record { unaccounted: true, ..record.clone() }, arrival, now)
         }
     };
     step.noting(Notice::Zombie)
+}
+
+/// Found lapsed by an arrival, and in doubt from now on. If that arrival is accepted, so is the doubt, in the same write: whoever finds it `unknown`
+/// is promised the same.
+fn arrive_doubted(record: &Record, arrival: &Arrival, now: Now) -> Step {
+    let next = enter_unknown(record, lapsed(), now);
+    let is_promised = arrival.execution == Execution::Deferred && matches!(next.state, State::Unknown(_));
+    as_it_stands(if is_promised { deferred_by(next, arrival, now) } else { next })
 }
 
 /// The same life, once more: a new grant, or the queue. What was accepted for later stays so, with the request that was
@@ -264,6 +268,18 @@ fn take(record: &Record, take: &Take, now: Now) -> Step {
             let next =
                 Record { unaccounted: true, execution: Execution::Deferred, expires_at, ..record.clone() };
             run(next).noting(Notice::Zombie)
+        }
+        _ => Step::keep(Decision::Nothing),
+    }
+}
+
+/// It steps aside, and waits on: whoever can run it finds it due again, and its time in the queue does not grow.
+fn postpone(record: &Record, version: Version, until: Timestamp, now: Now) -> Step {
+    match record.state {
+        State::Pending { run_after } if record.version == version && now.at >= run_after => {
+            let mut next = touched(record, now);
+            next.state = State::Pending { run_after: until };
+            Step::put(next, Decision::Done)
         }
         _ => Step::keep(Decision::Nothing),
     }

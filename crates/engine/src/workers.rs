@@ -185,30 +185,41 @@ impl<S: Store> Engine<S> {
     /// Starts all workers on the engine's runtime, but for the completer.
     #[must_use]
     pub fn start_workers(&self, options: &WorkerOptions, probe: &Arc<dyn Probe>) -> Workers {
-        let jobs = Worker::ALL.map(|worker| match worker {
-            Worker::Reconciler => Job::Reconciles(Lines::new(Arc::clone(probe))),
-            worker => Job::Engines { worker, probe: Arc::clone(probe) },
-        });
-        self.start_jobs(jobs, options)
+        self.start_jobs(Job::of_engine(probe), options)
     }
 
     /// Starts the completer: operations that their client has left are finished by `finisher`. Dropped, it takes up nothing more; what it
     /// has taken up goes on.
+    ///
+    /// **It is not enough.** It takes what waits; what a process that dies leaves in the middle of a run is found by the sweeper, and found out by
+    /// the reconciler. Some node of the store must run them too ([`Engine::start_workers`]), or it stays `in_progress` for ever.
+    /// [`Engine::start_all_workers`] starts both.
     #[must_use]
     pub fn start_completer(&self, options: &WorkerOptions, finisher: Arc<dyn Finisher<S>>) -> Workers {
-        let completer = Completer::new(finisher, options.completions_at_once);
-        self.start_jobs([Job::Completes(completer)], options)
+        self.start_jobs([Job::completer(finisher, options)], options)
     }
 
-    fn start_jobs<const N: usize>(&self, jobs: [Job<S>; N], options: &WorkerOptions) -> Workers {
+    /// All workers, the completer among them: what a service runs that accepts work for later.
+    #[must_use]
+    pub fn start_all_workers(
+        &self,
+        options: &WorkerOptions,
+        probe: &Arc<dyn Probe>,
+        finisher: Arc<dyn Finisher<S>>,
+    ) -> Workers {
+        let jobs = Job::of_engine(probe).into_iter().chain([Job::completer(finisher, options)]);
+        self.start_jobs(jobs, options)
+    }
+
+    fn start_jobs(&self, jobs: impl IntoIterator<Item = Job<S>>, options: &WorkerOptions) -> Workers {
         let (counts, passes) = watch::channel([0; Worker::KINDS]);
         let options = Arc::new(options.clone());
-        let tasks = jobs.map(|job| {
+        let tasks = jobs.into_iter().map(|job| {
             meters::begin_worker_at_zero(job.worker().name());
             let (engine, options) = (self.clone(), Arc::clone(&options));
             self.0.runtime.spawn(Work { engine, options, job, counts: counts.clone() }.run())
         });
-        Workers { tasks: tasks.into(), passes }
+        Workers { tasks: tasks.collect(), passes }
     }
 
     /// One pass of one worker, now. For services with schedulers of their own, and for tests.
@@ -245,6 +256,18 @@ enum Job<S: Store> {
 }
 
 impl<S: Store> Job<S> {
+    /// What every engine can do by itself.
+    fn of_engine(probe: &Arc<dyn Probe>) -> [Self; Worker::ALL.len()] {
+        Worker::ALL.map(|worker| match worker {
+            Worker::Reconciler => Self::Reconciles(Lines::new(Arc::clone(probe))),
+            worker => Self::Engines { worker, probe: Arc::clone(probe) },
+        })
+    }
+
+    fn completer(finisher: Arc<dyn Finisher<S>>, options: &WorkerOptions) -> Self {
+        Self::Completes(Completer::new(finisher, options.completions_at_once))
+    }
+
     const fn worker(&self) -> Worker {
         match self {
             Self::Engines { worker, .. } => *worker,

@@ -32,12 +32,37 @@
 //! # }
 //! ```
 //!
+//! # Work that is accepted now, and run later
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use axum::{Router, routing::post};
+//! use oncegate::{Engine, Idempotency, NoProbe, Options, Probe, Profile, Routes, WorkerOptions, open, scope};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let engine = Engine::start(open("memory:").await?, Options::default()).await?;
+//! let tenant = scope::authorization();
+//! let inner: Router = Router::new().route("/reports", post(|| async { "written" }));
+//! let routes = Routes::none().route("POST /reports", Profile::Accepted)?;
+//! let idempotency = Idempotency::new(engine, tenant, routes).serve_operations_at("/operations/"); // else at /.oncegate/operations/
+//! let probe: Arc<dyn Probe> = Arc::new(NoProbe); // or somebody who can be asked what became of a report
+//! let workers = idempotency.start_workers(inner.clone(), &WorkerOptions::default(), &probe);
+//! let app: Router = inner.layer(idempotency);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # An operation in phases
 //!
 //! ```
+//! use std::sync::Arc;
+//!
 //! use axum::{Router, routing::post};
 //! use oncegate::phased::{DownstreamKey, Phased, Retry, Stopped};
-//! use oncegate::{Engine, Idempotency, Options, Profile, Routes, SqliteStore, SqliteTransactions, WorkerOptions, scope};
+//! use oncegate::{Engine, Idempotency, NoProbe, Options, Probe, Profile, Routes, WorkerOptions, scope};
+//! use oncegate::{SqliteStore, SqliteTransactions};
 //!
 //! async fn ride(Phased(mut run): Phased<SqliteTransactions>) -> Result<String, Stopped> {
 //!     let insert = "INSERT INTO ride DEFAULT VALUES RETURNING rowid";
@@ -56,8 +81,9 @@
 //! let routes = Routes::none().phased("POST /rides", Profile::Resume)?;
 //! let idempotency = Idempotency::new(engine, scope::authorization(), routes).phases(SqliteTransactions(pool));
 //! let inner: Router = Router::new().route("/rides", post(ride));
-//! // Goes on with what clients have left.
-//! let completer = idempotency.start_completer(inner.clone(), &WorkerOptions::default());
+//! // Go on with what clients have left, and find out what became of what was left in the middle.
+//! let probe: Arc<dyn Probe> = Arc::new(NoProbe);
+//! let workers = idempotency.start_workers(inner.clone(), &WorkerOptions::default(), &probe);
 //! let app: Router = inner.layer(idempotency);
 //! # Ok(())
 //! # }

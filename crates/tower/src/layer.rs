@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
-use oncegate_engine::{Engine, Finisher, WorkerOptions, Workers};
+use oncegate_engine::{Engine, Finisher, Probe, WorkerOptions, Workers};
 use oncegate_store::Store;
 use oncegate_store::join::{Join, Transactions};
 use tower_layer::Layer;
@@ -70,6 +70,9 @@ impl<S: Store> Idempotency<S> {
     ///
     /// The request carries what was kept of it, and [`Completing`](crate::phased::Completing) among its extensions; whatever was put there
     /// by layers outside of this one (an authenticated user, say) is not there.
+    ///
+    /// **It is not enough**: what a service that dies leaves in the middle of a run is found by the sweeper, and found out by the reconciler. Unless
+    /// other nodes of the store run them ([`Engine::start_workers`]), start all of them: [`start_workers`](Self::start_workers).
     #[must_use]
     pub fn start_completer<V, A>(&self, inner: V, options: &WorkerOptions) -> Workers
     where
@@ -80,6 +83,20 @@ impl<S: Store> Idempotency<S> {
         A::Error: Into<BoxError> + Send,
     {
         self.0.engine.start_completer(options, self.finisher(inner))
+    }
+
+    /// Starts all workers: the completer, as [`start_completer`](Self::start_completer) does, and those that find what was left in the middle, ask `probe`
+    /// what became of it, and free what is past retention. What a service needs whose requests are accepted to be run later.
+    #[must_use]
+    pub fn start_workers<V, A>(&self, inner: V, options: &WorkerOptions, probe: &Arc<dyn Probe>) -> Workers
+    where
+        V: Service<Request<RequestBody<NoBody>>, Response = Response<A>> + Clone + Send + Sync + 'static,
+        V::Error: Into<BoxError> + Send,
+        V::Future: Send,
+        A: Body<Data = Bytes> + Send + 'static,
+        A::Error: Into<BoxError> + Send,
+    {
+        self.0.engine.start_all_workers(options, probe, self.finisher(inner))
     }
 
     /// What the completer runs accepted requests with: for whoever starts it in another way.

@@ -114,11 +114,16 @@ impl Routes {
         self.otherwise.get(method)
     }
 
-    /// The route by which a record is run without its client: one with phases where they are its crash policy, and only there.
+    /// The route by which a record is run without its client: one with phases where they are its crash policy. A handler that has got phases since
+    /// runs what was accepted before, unless an attempt of the old one may have acted: of that its phases know nothing. Never the other way
+    /// round: under `resume` a handler without phases would be run again from its beginning.
     pub(crate) fn of_record(&self, record: &Record) -> Option<&Route> {
+        let phased = self.phased.get(&record.operation);
         match record.terms.crash {
-            CrashPolicy::Resume => self.phased.get(&record.operation),
-            CrashPolicy::Reconcile | CrashPolicy::Restart => self.whole.get(&record.operation),
+            CrashPolicy::Resume => phased,
+            CrashPolicy::Reconcile | CrashPolicy::Restart => {
+                self.whole.get(&record.operation).or(phased.filter(|_| !record.unaccounted))
+            }
         }
     }
 
@@ -255,6 +260,13 @@ impl Error for RouteError {}
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use oncegate_core::decide::{Event, Next, decide};
+    use oncegate_core::fingerprint::Fingerprint;
+    use oncegate_core::key::Key;
+    use oncegate_core::time::{Now, Timestamp};
+
     use super::*;
 
     #[test]
@@ -300,6 +312,31 @@ mod tests {
         // On such a route a credential is kept where it is named; a handler that goes on by itself needs none.
         let named = Policy { request_headers: vec!["authorization".into()], ..Profile::Accepted.policy() };
         assert!(added(named).is_ok());
+    }
+
+    /// A deploy gave a handler phases. What was accepted before could be run by nobody, and stood before what came later.
+    #[test]
+    fn a_handler_that_has_got_phases_runs_what_was_accepted_before() {
+        let (jobs, now) = (Operation::new("POST /jobs").unwrap(), Now::exact(Timestamp::from_micros(0)));
+        let accepted = |profile: Profile| {
+            let route = Route::of_profile(profile, jobs.clone());
+            let (scope, key) = (route.scope("acme").unwrap(), Key::from_text("k").unwrap());
+            let arrival = route.arrival(scope, key, Fingerprint::from_parts(1, [0; 32]), None).unwrap();
+            match decide(None, &Event::Arrive(arrival), now).next {
+                Next::Put(record) => Arc::unwrap_or_clone(record),
+                other => panic!("{other:?}"),
+            }
+        };
+        let whole = Routes::none().route("POST /jobs", Profile::Accepted).unwrap();
+        let phased = Routes::none().phased("POST /jobs", Profile::Resume).unwrap();
+        let is_run = |routes: &Routes, record: &Record| routes.of_record(record).is_some();
+        let before = accepted(Profile::Accepted);
+        assert!(is_run(&whole, &before) && is_run(&phased, &before));
+        // An attempt of the old handler may have acted, and the phases know nothing of it.
+        let doubtful = Record { unaccounted: true, ..before };
+        assert!(is_run(&whole, &doubtful) && !is_run(&phased, &doubtful));
+        let resumed = accepted(Profile::Resume);
+        assert!(!is_run(&whole, &resumed) && is_run(&phased, &resumed));
     }
 
     #[test]

@@ -151,14 +151,13 @@ where
     };
     let engine = Engine::start(store, Options::default()).await?;
     let routes = Routes::none().phased("POST /rides", policy)?;
-    let idempotency = Idempotency::new(engine.clone(), scope::authorization(), routes).phases(transactions);
+    let idempotency = Idempotency::new(engine, scope::authorization(), routes).phases(transactions);
 
     let town = Town { provider: Provider { address: arguments.provider }, recovery: arguments.recovery };
     let inner = Router::new().route("/rides", post(ride::<T>)).with_state(Arc::new(town));
     // Rides that their client has left go on by themselves.
     let workers = WorkerOptions { complete_every: Duration::from_millis(200), ..WorkerOptions::default() };
-    let _completer = idempotency.start_completer(inner.clone(), &workers);
-    let _workers = engine.start_workers(&workers, &(Arc::new(NoProbe) as _));
+    let _workers = idempotency.start_workers(inner.clone(), &workers, &(Arc::new(NoProbe) as _));
 
     let listener = tokio::net::TcpListener::bind(arguments.listen).await?;
     println!("listening on http://{}", listener.local_addr()?);

@@ -228,8 +228,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     decide(
         "a lapsed lease is simply run again",
-        "(CrashPolicy::Reconcile, _) => as_it_stands(enter_unknown(record, lapsed(), now)),",
-        "(CrashPolicy::Reconcile, Execution::Inline) => rerun(record, arrival, now),\n        (CrashPolicy::Reconcile, _) => as_it_stands(enter_unknown(record, lapsed(), now)),",
+        "(CrashPolicy::Reconcile, _) => arrive_doubted(record, arrival, now),",
+        "(CrashPolicy::Reconcile, Execution::Inline) => rerun(record, arrival, now),\n        (CrashPolicy::Reconcile, _) => arrive_doubted(record, arrival, now),",
     ),
     decide(
         "a happened under restart is run again by the sweep",
@@ -352,9 +352,24 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "Execution::Deferred => Step::keep(Decision::Accepted),",
     ),
     decide(
+        "who is answered 202 over a lapsed attempt is not served",
+        "as_it_stands(if is_promised { deferred_by(next, arrival, now) } else { next })",
+        "{ let _ = is_promised; as_it_stands(next) }",
+    ),
+    decide(
+        "who is answered 202 over a lapsed attempt with recovery points is not served",
+        "            accept_too(record, arrival, Decision::Accepted, now)\n        }",
+        "            Step::keep(Decision::Accepted)\n        }",
+    ),
+    decide(
+        "what somebody else has put aside is put aside again",
+        "State::Pending { run_after } if record.version == version && now.at >= run_after => {",
+        "State::Pending { run_after } if { let _ = version; now.at >= run_after } => {",
+    ),
+    decide(
         "what may have acted is cancelled",
-        "State::Pending { .. } if !rows::may_have_acted(record) => {",
-        "State::Pending { .. } => {",
+        "State::Pending { .. } if !rows::may_have_acted(record) => Step::put(",
+        "State::Pending { .. } => Step::put(",
     ),
     rows(
         "what was sent is said not to have been executed",

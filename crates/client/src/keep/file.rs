@@ -48,7 +48,7 @@ impl Keep for FileKeep {
     type Error = FileKeepError;
 
     async fn load(&self, name: &str) -> Result<Option<Key>, FileKeepError> {
-        self.apart(name, Place::load).await
+        self.apart(name, Place::load_durably).await
     }
 
     async fn save(&self, name: &str, key: &Key) -> Result<Key, FileKeepError> {
@@ -88,6 +88,16 @@ impl Place {
         self.read(&self.path)
     }
 
+    /// Who linked it may have been killed before its name was durable. Sent before that, and lost with the machine's power, it would be followed by
+    /// a new key.
+    fn load_durably(&self) -> Result<Option<Key>, FileKeepError> {
+        let key = self.load()?;
+        if key.is_some() {
+            sync(&self.folder).map_err(|error| self.io(error))?;
+        }
+        Ok(key)
+    }
+
     fn read(&self, path: &Path) -> Result<Option<Key>, FileKeepError> {
         let text = match fs::read(path) {
             Ok(text) => text,
@@ -109,7 +119,7 @@ impl Place {
             return Ok(key.clone());
         }
         // Forgotten in between: somebody has just finished this operation.
-        self.load()?.ok_or_else(|| FileKeepError::Settled { name: self.name.clone() })
+        self.load_durably()?.ok_or_else(|| FileKeepError::Settled { name: self.name.clone() })
     }
 
     fn forget(&self, key: &Key) -> Result<(), FileKeepError> {
@@ -145,8 +155,9 @@ impl Place {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
             Err(error) => return Err(error),
         };
-        // Also for whoever comes second: the first may not have got there yet.
-        sync(&self.folder)?;
+        if is_first {
+            sync(&self.folder)?;
+        }
         Ok(is_first)
     }
 
@@ -198,6 +209,8 @@ fn sync(folder: &Path) -> io::Result<()> {
         return Ok(());
     }
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    #[cfg(test)]
+    tests::SYNCED.with_borrow_mut(|synced| synced.push(folder.to_owned()));
     File::open(folder)?.sync_all()
 }
 
@@ -251,7 +264,32 @@ impl Error for FileKeepError {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::*;
+
+    thread_local! {
+        /// The folders that this thread has synced.
+        pub(super) static SYNCED: RefCell<Vec<PathBuf>> = const { RefCell::new(Vec::new()) };
+    }
+
+    /// A process linked its key, and was killed before it had synced the folder. The next one found the key, and sent it; then the power went, and the
+    /// name with it, and the third made a new key for an operation that had happened.
+    #[test]
+    fn a_key_that_is_found_is_durable_before_it_is_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = Place::new(folder.path(), "a");
+        let [first, second]: [Key; 2] = ["first", "second"].map(|key| key.parse().unwrap());
+        // As a process leaves it that is killed there.
+        fs::hard_link(place.draft(&first).unwrap(), &place.path).unwrap();
+        let synced = || SYNCED.with_borrow_mut(std::mem::take);
+        assert_eq!(synced(), [] as [PathBuf; 0]);
+        assert_eq!(place.load_durably().unwrap().as_ref(), Some(&first));
+        assert_eq!(synced(), [folder.path()]);
+        // Nor by one who finds it when it would save another.
+        assert_eq!(place.save(&second).unwrap(), first);
+        assert_eq!(synced(), [folder.path()]);
+    }
 
     /// The moment between the look and the removal, in which another process forgets the key and begins anew.
     #[test]

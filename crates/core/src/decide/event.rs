@@ -17,6 +17,13 @@ pub enum Event {
     Arrive(Arrival),
     /// A worker wants to run it.
     Take(Take),
+    /// A worker that has come to its turn cannot run it; others behind it it can.
+    Postpone {
+        /// The version that the worker was shown: what was written since is somebody else's account.
+        version: Version,
+        /// When it is due again.
+        until: Timestamp,
+    },
     /// The holder reached a recovery point.
     Advance {
         /// Who says so.

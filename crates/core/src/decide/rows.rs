@@ -114,6 +114,19 @@ pub(super) fn queued(record: &Record, run_after: Timestamp, until: Timestamp, no
     next
 }
 
+/// What was to run at once is deferred from now on, if it was not, with the request that comes: nobody else would run it again.
+pub(super) fn deferred_by(record: Record, arrival: &Arrival, now: Now) -> Record {
+    if record.execution == Execution::Deferred {
+        return record;
+    }
+    Record {
+        execution: Execution::Deferred,
+        expires_at: Some(now.at.plus(record.terms.retention)),
+        request: record.request.clone().or_else(|| arrival.request.clone()),
+        ..record
+    }
+}
+
 /// When deferred work is given up. It was told to whoever was answered 202, so it stays, however often it is queued again.
 pub(super) fn waiting_end(record: &Record) -> Timestamp {
     unsettled_end(record).unwrap_or(record.created_at.plus(record.terms.retention))

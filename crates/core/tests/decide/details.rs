@@ -241,6 +241,20 @@ fn an_entrusted_lease_does_not_end_and_its_holder_settles_it_whenever() {
 
 /// Taken back by its owner: only what surely did nothing, and the answer stays the same however often it is said.
 #[test]
+fn what_cannot_be_run_here_is_due_later_and_given_up_no_later() {
+    let waiting = row_after(None, &Event::Arrive(deferred(1)), at(0));
+    let postpone = |row: &Record, until| Event::Postpone { version: row.version, until: at(until).at };
+    let aside = row_after(Some(&waiting), &postpone(&waiting, 40), at(10));
+    assert_eq!((aside.due_at(), aside.attempts, aside.expires_at), (Some(at(40).at), 0, waiting.expires_at));
+    assert_eq!(words(&apply(Some(&aside), &take(2), at(39)).1), "–");
+    assert_eq!(words(&apply(Some(&aside), &take(2), at(40)).1), "Execute → in_progress");
+    // By one who was shown it before: somebody else has it aside already, or it was begun and released since.
+    assert_eq!(words(&apply(Some(&aside), &postpone(&waiting, 80), at(40)).1), "–");
+    // Nor before its turn has come.
+    assert_eq!(words(&apply(Some(&aside), &postpone(&aside, 80), at(39)).1), "–");
+}
+
+#[test]
 fn only_what_surely_did_nothing_is_cancelled() {
     let waiting = row_after(None, &Event::Arrive(deferred(1)), at(0));
     let (cancelled, step) = apply(Some(&waiting), &Event::Cancel, at(5));

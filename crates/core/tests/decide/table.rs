@@ -87,7 +87,7 @@ pub(crate) const ROWS: &[Row] = &[
             "Accepted → pending",
             "Accepted",
             "Accepted → in_progress",
-            "Accepted",
+            "Accepted → in_progress",
             "Replay",
             "Accepted → pending",
             "Unsettled → unknown",
@@ -135,6 +135,12 @@ pub(crate) const ROWS: &[Row] = &[
         first: resume,
         event: |_| take(2),
         cells: ["–", "Execute → in_progress", "–", "Execute → in_progress", "–", "–", "–", "–"],
+    },
+    Row {
+        name: "postpone, by a worker that cannot run it",
+        first: inline,
+        event: |s| Event::Postpone { version: s.version(), until: s.now.at.plus(S) },
+        cells: ["–", "Done → pending", "–", "–", "–", "–", "–", "–"],
     },
     Row {
         name: "advance to a recovery point (mine)",

@@ -252,6 +252,34 @@ fn accepted_work_is_not_dropped_by_an_inline_retry() {
     assert_eq!(row.state.kind(), StateKind::Pending);
 }
 
+/// An inline run dies, and its lease lapses. Before the sweep its client repeats it with `respond-async`, is answered 202 `unknown`, and told where to
+/// ask; the probe finds nothing, past the horizon. It became `failed_retryable`, without its request: the 202 was nobody's to keep.
+#[test]
+fn a_doubt_that_a_deferred_arrival_finds_is_queued_when_it_did_not_happen() {
+    for crash in [CrashPolicy::Reconcile, CrashPolicy::Restart] {
+        let (mut row, _) = granted(None, Arrival { terms: terms(crash), ..arrival(1) }, at(0));
+        if crash == CrashPolicy::Restart {
+            // Of two attempts one was refused: that is no proof of the other, so it is in doubt as well.
+            row.attempts = 2;
+            row = row_after(Some(&row), &announced(row.life, 402), at(1));
+        }
+        let (doubted, step) = apply(Some(&row), &Event::Arrive(deferred(2)), at(100));
+        let doubted = doubted.unwrap();
+        assert!(matches!(step.decision, Decision::Unsettled { .. }), "{crash:?}: {step:?}");
+        assert_eq!((doubted.state.kind(), &doubted.request), (StateKind::Unknown, &deferred(2).request));
+        let row = row_after(Some(&doubted), &not_found(&doubted, at(10_000)), at(10_001));
+        assert_eq!(row.state.kind(), StateKind::Pending, "{crash:?}");
+        assert!(executes(&apply(Some(&row), &take(3), at(10_100)).1));
+        // Its whole time, from when it was accepted.
+        assert_eq!(row.expires_at, Some(at(100).at.plus(row.terms.retention)));
+    }
+    // One who waits for it was promised nothing.
+    let (row, _) = granted(None, arrival(1), at(0));
+    let doubted = row_after(Some(&row), &Event::Arrive(arrival(2)), at(100));
+    let row = row_after(Some(&doubted), &not_found(&doubted, at(10_000)), at(10_001));
+    assert_eq!((row.state.kind(), row.request), (StateKind::FailedRetryable, None));
+}
+
 /// Under `lenient` another body counts as the same request: it must not take the place of the one that was accepted.
 #[test]
 fn an_accepted_request_is_not_replaced() {

@@ -2,7 +2,8 @@
 //!
 //! The walk keeps its own account of what truly happened — which attempts sent, which had an effect, which writes are in
 //! doubt — and feeds `decide` only true accounts, some early, some late, some twice. After every step it looks for a second
-//! effect, for an answer that changed, and for a life that gave way to a new one with an effect nobody recorded.
+//! effect, for an answer that changed, for a life that gave way to a new one with an effect nobody recorded, and for accepted work that nobody would
+//! run.
 //!
 //! Under `reconcile` the upstream dedupes nothing. Under `resume` and `restart` it dedupes by life, as the operator declares.
 
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use oncegate_core::decide::{Arrival, Ask, Decision, Event, Lease, Next, Reserve, decide};
 use oncegate_core::identity::{Token, Version};
-use oncegate_core::record::{AfterRetention, CrashPolicy, GoneStatus, Record, State, Terms};
+use oncegate_core::record::{AfterRetention, CrashPolicy, Execution, GoneStatus, Record, State, Terms};
 use oncegate_core::time::{Now, Timestamp};
 use proptest::prelude::*;
 
@@ -50,6 +51,8 @@ enum Move {
     },
     /// A worker takes.
     Take,
+    /// A worker that cannot run it lets others pass.
+    Postpone,
     Pass(u16),
     /// An attempt sends, if its lease still stands; its effect follows after a delay, or never.
     Send {
@@ -98,6 +101,7 @@ fn moves() -> impl Strategy<Value = Move> {
     prop_oneof![
         4 => any::<bool>().prop_map(|deferred| Move::Arrive { deferred }),
         3 => Just(Move::Take),
+        1 => Just(Move::Postpone),
         4 => (1..80_u16).prop_map(Move::Pass),
         1 => (200..900_u16).prop_map(Move::Pass),
         5 => (0..6_u8, proptest::option::weighted(0.7, 0..100_u8))
@@ -146,6 +150,8 @@ struct World {
     told: [Option<Event>; RECONCILERS],
     /// The row of the last claim, and its end.
     claimed: Option<(Version, Timestamp)>,
+    /// Lives that somebody was promised: answered 202, or told that it would be found out.
+    promised: BTreeSet<Token>,
     /// Lives whose end was recorded.
     recorded: BTreeSet<Token>,
     /// The first answer that was shown to anybody.
@@ -166,6 +172,7 @@ impl World {
             found: [None; RECONCILERS],
             told: [const { None }; RECONCILERS],
             claimed: None,
+            promised: BTreeSet::new(),
             recorded: BTreeSet::new(),
             shown: None,
         }
@@ -276,12 +283,21 @@ impl World {
             Move::Arrive { deferred } => {
                 let arrival = self.arrival(deferred);
                 let decision = self.apply(&Event::Arrive(arrival));
+                if deferred && matches!(decision, Decision::Accepted | Decision::Unsettled { .. }) {
+                    self.promised.extend(self.row.as_ref().map(|row| row.life));
+                }
                 self.execute(decision);
             }
             Move::Take => {
                 let take = take(self.fresh());
                 let decision = self.apply(&take);
                 self.execute(decision);
+            }
+            Move::Postpone => {
+                if let Some(version) = self.row.as_ref().map(|row| row.version) {
+                    let until = self.now().at.plus(30 * S);
+                    let _ = self.apply(&Event::Postpone { version, until });
+                }
             }
             Move::Pass(seconds) => self.second += u64::from(seconds),
             Move::Send { attempt, delay } => self.send(attempt, delay),
@@ -453,6 +469,17 @@ impl World {
             "a second effect: {:?}",
             self.attempts
         );
+        self.check_promise();
+    }
+}
+
+impl World {
+    /// What was accepted is over, or a worker can run it as soon as it may be run.
+    fn check_promise(&self) {
+        let Some(row) = self.row.as_ref().filter(|row| self.promised.contains(&row.life)) else { return };
+        let is_over = matches!(row.state, State::Completed(_) | State::Expired);
+        let is_kept = row.execution == Execution::Deferred && row.request.is_some();
+        assert!(is_over || is_kept && row.state != State::FailedRetryable, "nobody would run it: {row:?}");
     }
 }
 

@@ -2,8 +2,9 @@
 //!
 //! **Invariants:** what is run is taken before, by a write with an end, so that nodes do not run it twice; a take in doubt is cleaned up.
 //! Whatever a run does, it holds up nobody: each is a task of its own, and there are never more than so many. Nor does what no handler
-//! here can go on with: it stays due, for another service, and a pass goes on behind it. No more requests are read than can be begun,
-//! however many wait; and who has few of them does not wait behind who has many ([`oncegate_store::turns`]).
+//! here can go on with: what lapsed stays due, for another service, and a pass goes on behind it; what waits steps aside for a while, or its
+//! line would wait behind it. No more requests are read than can be begun, however many wait; and who has few of them does not wait
+//! behind who has many ([`oncegate_store::turns`]).
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -89,6 +90,10 @@ impl<S: Store> Drop for Taking<'_, S> {
 
 /// So many scans a pass may take for what lapsed, each of twice as many rows as the one before.
 const SCANS: u32 = 4;
+
+/// So long, at least and at most, what no handler here can run steps aside.
+const ASIDE_MIN: Duration = Duration::from_secs(1);
+const ASIDE_MAX: Duration = Duration::from_mins(5);
 
 /// So long places that become free are gathered.
 const GATHERED: Duration = Duration::from_millis(5);
@@ -228,16 +233,11 @@ impl<S: Store> Engine<S> {
         let seen = waiting.scan.records.len();
         // Together, so that they share a commit.
         let rows = waiting.scan.records.into_iter().zip(places);
-        let (mut changed, mut unable) = (0, 0);
+        let mut changed = 0;
         for taken in join_all(rows.map(|(row, place)| self.take_up(completer, row, place))).await {
-            match taken? {
-                Taken::Begun => changed += 1,
-                Taken::Elsewhere => {}
-                Taken::Unable => unable += 1,
-            }
+            changed += usize::from(taken? == Taken::Begun);
         }
-        let may_be_more = seen >= turn.limit || !waiting.is_round;
-        Ok(Pass { seen, changed, more: may_be_more && unable < seen })
+        Ok(Pass { seen, changed, more: seen >= turn.limit || !waiting.is_round })
     }
 
     /// Takes one, and begins it.
@@ -249,6 +249,7 @@ impl<S: Store> Engine<S> {
     ) -> Result<Taken, Arc<StoreError>> {
         let (Some(request), Some(route)) = (row.request.clone(), completer.finisher.route(&row)) else {
             tracing::debug!(record = %row.id, operation = %row.operation, "no handler here can go on with it");
+            self.put_behind(row).await?;
             return Ok(Taken::Unable);
         };
         let row = Arc::new(row);
@@ -269,6 +270,18 @@ impl<S: Store> Engine<S> {
             }
         });
         Ok(Taken::Begun)
+    }
+
+    /// What waits and cannot be run here lets others of its line pass. The longer it has waited, the longer; another service that can run
+    /// it finds it due again soon.
+    async fn put_behind(&self, row: Record) -> Result<(), Arc<StoreError>> {
+        if !matches!(row.state, State::Pending { .. }) {
+            return Ok(());
+        }
+        let now = self.now().at;
+        let pause = (now.since(row.created_at) / 2).clamp(ASIDE_MIN, ASIDE_MAX);
+        let event = Event::Postpone { version: row.version, until: now.plus(pause) };
+        self.step(&event, Some(Arc::new(row))).await.map(drop)
     }
 
     /// The lease on a row that waits for a worker; `None`: somebody else has it, or it is over.

@@ -12,10 +12,11 @@ use oncegate_core::policy::AfterDoubt;
 use oncegate_core::record::{Execution, Record, State, StateKind, StoredRequest};
 use oncegate_core::scope::Address;
 use oncegate_engine::{
-    Arrived, Cancelled, Engine, Finisher, Finishing, Held, Left, Options, Route, Runs, Settlement,
-    Unavailable, Worker, WorkerOptions,
+    Arrived, Cancelled, Engine, Finisher, Finishing, Held, Left, NoProbe, Options, Probe, Route, Runs,
+    Settlement, Unavailable, Worker, WorkerOptions,
 };
 use oncegate_store::faulty::Fault;
+use oncegate_test_servers::until;
 use tokio::sync::{Semaphore, watch};
 
 use crate::crew::{acts, named, node, nodes};
@@ -100,6 +101,24 @@ impl Finisher<Shaky> for Runner {
             let end = self.ends.lock().unwrap().pop();
             drop(held.settle(end.unwrap_or_else(|| complete("done"))).await);
         })
+    }
+}
+
+/// The same, of a service whose handler cannot run some: what no handler of that form has begun.
+struct Picky(Arc<Runner>);
+
+impl Finisher<Shaky> for Picky {
+    fn runs(&self) -> Runs {
+        Finisher::<Shaky>::runs(&*self.0)
+    }
+
+    fn route(&self, record: &Record) -> Option<Route> {
+        let is_ours = !record.address.key.as_str().starts_with("strange");
+        is_ours.then(|| self.0.route.clone())
+    }
+
+    fn finish(&self, held: Box<Held<Shaky>>, left: Left) -> Finishing<'_> {
+        self.0.finish(held, left)
     }
 }
 
@@ -206,6 +225,83 @@ async fn a_turn_goes_on_where_the_last_one_ended() {
     runner.until_begun(7).await;
     let first: BTreeSet<_> = runner.begun()[..3].iter().cloned().collect();
     assert_eq!(first, ["busy 0", "later 0", "quiet 0"].map(str::to_owned).into());
+}
+
+/// A deploy after which a service cannot run some of what waits: more than it would run at once stood first in their line, were given to it in
+/// each pass, and nothing behind them was begun until they were given up.
+#[tokio::test]
+async fn what_cannot_be_run_here_lets_others_of_its_line_pass() {
+    let (engine, _, hand) = node().await;
+    let route = deferred();
+    let runner = Runner::new(&route);
+    let mut strange = Vec::new();
+    for n in 0..7 {
+        strange.push(accept(&engine, &route, "acme", &format!("strange-{n}")).await);
+    }
+    let own = accept(&engine, &route, "acme", "own").await;
+    runner.let_go(9);
+    let picky: Arc<dyn Finisher<Shaky>> = Arc::new(Picky(Arc::clone(&runner)));
+    let completer = engine.start_completer(&options(2), picky);
+    runner.until_begun(1).await;
+    soon(completer.stop()).await;
+    assert!(engine.drain(HOUR).await);
+    assert_eq!(
+        (runner.begun(), state(&engine, own).await),
+        (vec!["acme own".to_owned()], StateKind::Completed)
+    );
+    // They wait on, were never begun, and are due again soon for whoever can run them.
+    for id in &strange {
+        let row = row(&engine, *id).await;
+        let State::Pending { run_after } = row.state else { panic!("{row:?}") };
+        let pause = run_after.since(engine.now().at);
+        assert!((Duration::ZERO..=Duration::from_secs(1)).contains(&pause), "{pause:?}");
+        assert_eq!((row.attempts, row.expires_at), (0, Some(row.created_at.plus(HOUR))));
+    }
+    hand.turn(Duration::from_secs(1));
+    assert_eq!(pass(&engine, &runner, 7).await, 7, "another service runs them");
+    assert!(engine.drain(HOUR).await);
+}
+
+/// The longer it has waited the longer it steps aside, and it is given up in its time.
+#[tokio::test]
+async fn what_steps_aside_does_so_for_half_as_long_as_it_has_waited() {
+    let (engine, _, hand) = node().await;
+    let route = deferred();
+    let id = accept(&engine, &route, "acme", "strange").await;
+    let picky: Arc<dyn Finisher<Shaky>> = Arc::new(Picky(Runner::new(&route)));
+    let mut pauses = Vec::new();
+    for waited_s in [0, 10, 90, 1_900] {
+        hand.turn(Duration::from_secs(waited_s));
+        assert_eq!(engine.complete(&options(1), &picky).await.unwrap().changed, 0);
+        let State::Pending { run_after } = row(&engine, id).await.state else { panic!("it waits") };
+        pauses.push(run_after.since(engine.now().at).as_secs());
+    }
+    assert_eq!(pauses, [1, 5, 50, 300]);
+    hand.turn(HOUR);
+    assert_eq!(crate::crew::pass(&engine, Worker::Reaper).await.changed, 1);
+    let State::Completed(answer) = row(&engine, id).await.state else { panic!("over") };
+    assert_eq!(answer.status(), 408);
+}
+
+/// A completer alone never finds what a process that died has left in the middle of a run.
+#[tokio::test]
+async fn all_workers_run_what_waits_and_find_what_was_left() {
+    let (engine, _, hand) = node().await;
+    let route = deferred();
+    let runner = Runner::new(&route);
+    let left = accept(&engine, &route, "acme", "left").await;
+    assert_eq!(pass(&engine, &runner, 1).await, 1);
+    runner.until_begun(1).await;
+    hand.turn(HOUR / 2);
+    let probe: Arc<dyn Probe> = Arc::new(NoProbe);
+    let finisher: Arc<dyn Finisher<Shaky>> = Arc::clone(&runner) as _;
+    let every = WorkerOptions { sweep_every: Duration::from_millis(1), ..options(2) };
+    let _workers = engine.start_all_workers(&every, &probe, finisher);
+    until("it is found", async || state(&engine, left).await == StateKind::Unknown).await;
+    accept(&engine, &route, "acme", "waits").await;
+    runner.until_begun(2).await;
+    runner.let_go(2);
+    assert!(engine.drain(HOUR).await);
 }
 
 #[tokio::test]

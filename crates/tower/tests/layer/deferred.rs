@@ -49,7 +49,9 @@ impl Service {
             policy.wait_limit = Duration::from_secs(20);
         });
         let routes = Routes::none().route("POST /jobs/{id}", accepted).unwrap();
-        let routes = routes.route("POST /now", inline).unwrap();
+        let routes = routes.route("POST /now", inline.clone()).unwrap();
+        let routes = routes.route("POST /later", inline).unwrap();
+        let routes = routes.route("POST /inline", Profile::Ietf).unwrap();
         let (gate, runs) = (Gate::new(), Arc::<Mutex<Vec<Run>>>::default());
         let handler = {
             let (gate, runs) = (gate.clone(), Arc::clone(&runs));
@@ -110,9 +112,9 @@ impl Service {
 async fn it_is_accepted_run_with_what_was_kept_and_answered_where_the_layer_says() {
     let service = Service::start().await;
     let reply = service.job("one").await;
-    assert_eq!(reply.status, 202, "{reply:?}");
-    let location = reply.header("location").unwrap().to_owned();
+    let location = expect_accepted(&reply, "pending");
     assert!(location.starts_with("/operations/op_"), "{location}");
+    assert_eq!(reply.header("preference-applied"), None, "nobody asked");
     service.gate.entered().await;
     service.gate.open();
     service.ask("GET", "acme", &location).await.expect_replay(200, "done");
@@ -127,6 +129,44 @@ async fn it_is_accepted_run_with_what_was_kept_and_answered_where_the_layer_says
         "one".to_owned(),
     );
     assert_eq!(runs, [expected]);
+}
+
+/// `Prefer: respond-async`, where the route allows it, runs later what would have run at once; and says so.
+#[tokio::test]
+async fn who_prefers_it_is_answered_at_once_and_told_later() {
+    let service = Service::start().await;
+    let call = |path: &str| Call::post(path).key(path).json("{}").header("prefer", b"respond-async, wait=0");
+    let reply = call("/later").send(service.addr).await;
+    let location = expect_accepted(&reply, "pending");
+    assert_eq!(reply.header("preference-applied"), Some("respond-async"));
+    service.gate.entered().await;
+    let reply = call("/later").send(service.addr).await;
+    assert_eq!(expect_accepted(&reply, "in_progress"), location);
+    assert_eq!(reply.header("preference-applied"), Some("respond-async"));
+    // One who does not prefer it any more is told the same, and not that its preference counted.
+    let reply = Call::post("/later").key("/later").json("{}").send(service.addr).await;
+    assert_eq!(expect_accepted(&reply, "in_progress"), location);
+    assert_eq!(reply.header("preference-applied"), None, "{reply:?}");
+    service.gate.open();
+    service.ask("GET", "acme", &location).await.expect_replay(200, "done");
+    assert_eq!(service.runs.lock().unwrap()[0].3.as_deref(), Some("acme"), "by the completer");
+    // Where the route does not allow it, it changes nothing.
+    service.gate.open();
+    let reply = call("/inline").send(service.addr).await;
+    reply.expect_first(200, "done");
+    assert_eq!(reply.header("preference-applied"), None, "{reply:?}");
+}
+
+/// Checks that it is a 202 of the layer's own with this state, and gives its place.
+#[track_caller]
+fn expect_accepted(reply: &Reply, state: &str) -> String {
+    assert_eq!((reply.status, reply.header("content-type")), (202, Some("application/json")), "{reply:?}");
+    let shown: serde_json::Value = serde_json::from_slice(&reply.body).unwrap();
+    assert_eq!((&shown["state"], &shown["retry_after_s"]), (&state.into(), &1.into()), "{reply:?}");
+    assert_eq!(reply.header("retry-after"), Some("1"), "{reply:?}");
+    assert_eq!(reply.header("cache-control"), Some("no-store"), "{reply:?}");
+    assert_eq!(reply.header("idempotency-expires"), None, "nothing of it is kept: {reply:?}");
+    reply.header("location").unwrap_or_else(|| panic!("{reply:?}")).to_owned()
 }
 
 #[tokio::test]

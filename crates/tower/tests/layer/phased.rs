@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::http::{Extensions, HeaderMap};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
-use oncegate_core::policy::Profile;
+use oncegate_core::policy::{Profile, ScopeWidth};
 use oncegate_core::record::StateKind;
 use oncegate_engine::{Engine, Options, Worker, WorkerOptions};
 use oncegate_store_sql::SqliteStore;
@@ -22,7 +22,7 @@ use tokio::net::TcpListener;
 
 use crate::client::{Call, Connection};
 use crate::reply::Reply;
-use crate::stage::id_of;
+use crate::stage::{id_of, policy};
 
 const KEY: &str = "ride-to-the-station";
 const TICK: Duration = Duration::from_millis(1);
@@ -151,6 +151,30 @@ async fn a_ride_that_its_client_has_left_is_completed_from_what_was_kept_without
     assert!(runs[0].0.contains_key("authorization"), "the client's own run has it");
     let names: Vec<_> = headers.keys().map(http::HeaderName::as_str).collect();
     assert_eq!(names, ["content-type", "accept-encoding"], "nothing else was kept");
+}
+
+/// A deploy gave a handler phases, and what it had accepted before could be run by nobody.
+#[tokio::test]
+async fn a_ride_that_was_accepted_before_it_had_phases_is_run_with_them() {
+    let service = Service::start().await;
+    let accepted = policy(Profile::Accepted, |policy| policy.scope = ScopeWidth::Tenant);
+    let routes = Routes::none().route("POST /rides", accepted).unwrap();
+    let before = Idempotency::new(service.engine.clone(), scope::header("x-tenant"), routes);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    let app = service.inner.clone().layer(before);
+    tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+    let call = Call::post("/rides").key(KEY).json("{\"to\": \"the station\"}");
+    assert_eq!(call.send(addr).await.status, 202);
+    let options = WorkerOptions { complete_every: TICK, ..WorkerOptions::default() };
+    let _completer = service.idempotency.start_completer(service.inner.clone(), &options);
+    until("it is completed", async || {
+        let record = service.engine.read(id_of(KEY)).await.unwrap().unwrap();
+        record.state.kind() == StateKind::Completed
+    })
+    .await;
+    service.ask().await.expect_replay(200, "ride 1: charged under a key of 26 letters");
+    assert_eq!(service.rides().await, 1);
 }
 
 /// A handler that says that it does not know is not run again by anybody: no journal tells what it did outside its phases.
