@@ -97,25 +97,27 @@ pub(super) struct NotAsked(pub(super) String);
 
 #[cfg(test)]
 mod tests {
-    use tokio::net::TcpListener;
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
 
     use super::*;
 
     /// What a provider's answer to a question comes to; `None`: it never answers.
     async fn looked_up(answer: Option<&'static str>) -> Result<Option<Charged>, NotAsked> {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        tokio::spawn(async move {
-            let (stream, _) = listener.accept().await.unwrap();
-            stream.readable().await.unwrap();
-            stream.try_read(&mut [0; 1024]).unwrap();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut question = [0; 1024];
+            assert_ne!(stream.read(&mut question).unwrap(), 0);
             match answer {
-                Some(answer) => assert_eq!(stream.try_write(answer.as_bytes()).unwrap(), answer.len()),
-                None => std::future::pending().await,
+                Some(answer) => stream.write_all(answer.as_bytes()).unwrap(),
+                // Until whoever asks gives up.
+                None => drop(stream.read(&mut question)),
             }
         });
-        let provider = Provider { address, patience: Duration::from_millis(200) };
-        provider.look_up("ann/order-1").await
+        let patience = Duration::from_secs(if answer.is_some() { 30 } else { 1 });
+        Provider { address, patience }.look_up("ann/order-1").await
     }
 
     /// Only an answer that says so means that there is nothing: a provider that is down, slow or in trouble has said nothing.
