@@ -24,8 +24,10 @@ ODDS = {
     "stalled answer": 0.03,
     "202, forwarded": 0.03,
 }
-#: What clients ask about accepted work, by the way.
+#: What clients ask about accepted work, by the way; and what of it the gateway itself has said.
 QUESTIONS = "questions about accepted work"
+ACCEPTED = "202 of the gateway's own"
+LATER = "and what it said of such work later"
 
 
 class Chaos:
@@ -78,6 +80,7 @@ class Chaos:
         if what == "503, not forwarded":
             return _unavailable(writer)
         answer = await _exchange(self.port_of_gateway, _alone(head) + body)
+        self._note(head, answer)
         if what == "202, forwarded":
             answer = await self._accepted(head) or answer
         if what == "503, forwarded":
@@ -88,6 +91,13 @@ class Chaos:
             await asyncio.sleep(self.stall_s)
         writer.write(answer[: len(answer) // 2] if what == "cut answer" else answer)
         await writer.drain()
+
+    def _note(self, head: bytes, answer: bytes) -> None:
+        """Of work that it does later the gateway says 202, and later its answer, where it was asked about."""
+        if answer.startswith(b"HTTP/1.1 202 "):
+            self.count[ACCEPTED] += 1
+        elif head.startswith(b"GET /.oncegate/") and b"\r\nidempotency-replayed: true" in answer.lower():
+            self.count[LATER] += 1
 
     def _roll(self) -> str:
         point = self._dice.random()

@@ -3,6 +3,8 @@
 Usage: storm.py NAME -- DRIVER…, where the driver is started with: URL, folder of keys, file of operations, file for results, how many at once,
 milliseconds for a try. It writes a line of JSON for each operation as soon as its result is known.
 
+Every fourth is accepted by the gateway with 202, and done later (profile `accepted`): the client asks where it was told to, or prefers to wait.
+
 While it runs, requests and answers are reset, cut, stalled and answered with 503 or 202 on the way; the provider fails in every way it knows; the
 gateway is killed three times, the API once, and the client itself once, to go on with the keys that it kept. Afterwards, in calm weather,
 whatever may have happened is asked about once more with the same keys, and then must be known.
@@ -21,13 +23,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from chaos import ODDS, QUESTIONS, Chaos
-from town import FAULTS, FOREVER_S, Town, program, wait_until
+from chaos import ACCEPTED, LATER as SAID_LATER, ODDS, QUESTIONS, Chaos
+from town import FAULTS, FOREVER_S, LATER, Town, program, wait_until
 
 OPERATIONS = int(os.environ.get("STORM_OPERATIONS", "1000"))
 AT_ONCE = 64
 TRY_TIMEOUT_MS = 1000
 PLENTY = 10_000
+FIRST_AMOUNT = 1000
 OUTCOMES = ["happened", "did_not_happen", "may_have_happened"]
 PROGRAMS = {"gateway": "ONCEGATE_BIN", "provider": "PAYMENTS_PROVIDER_BIN", "api": "PAYMENTS_API_BIN"}
 
@@ -38,14 +41,14 @@ Told = dict[str, Any]
 class Driver:
     """The client at work."""
 
-    def __init__(self, command: list[str], url: str, folder: Path, jobs: list[Job]) -> None:
+    def __init__(self, command: list[str], url: str, folder: Path, jobs: list[Job], try_timeout_ms: int = TRY_TIMEOUT_MS) -> None:
         number = len(list(folder.glob("jobs*")))
         jobs_file = folder / f"jobs{number}"
         jobs_file.write_text("".join(json.dumps(job) + "\n" for job in jobs))
         self.results = folder / f"results{number}"
         self.results.touch()
         self.child = subprocess.Popen(
-            [*command, url, str(folder / "keys"), str(jobs_file), str(self.results), str(AT_ONCE), str(TRY_TIMEOUT_MS)]
+            [*command, url, str(folder / "keys"), str(jobs_file), str(self.results), str(AT_ONCE), str(try_timeout_ms)]
         )
         atexit.register(self.child.kill)
 
@@ -67,12 +70,18 @@ class Driver:
         return self.told()
 
 
+def is_later(number: int) -> bool:
+    return number % 4 == 2
+
+
 def jobs() -> list[Job]:
     """Each has an amount of its own, by which the ledger knows it. Some are in a hurry, some are tried once, and some make no sense."""
     return [
         {
             "name": f"order {number}",
-            "amount": 1000 + number,
+            "path": LATER if is_later(number) else "",
+            "prefer": "wait=1" if number % 8 == 2 else None,
+            "amount": FIRST_AMOUNT + number,
             "currency": "euro" if number % 50 == 0 else "EUR",
             "deadline_ms": 200 + number % 1000 if number % 3 == 0 else 240_000,
             "attempts_max": 1 if number % 5 == 1 else PLENTY,
@@ -189,7 +198,10 @@ def main() -> None:
             say(f"{judge(town, told | found)}; {time.monotonic() - began:.0f} s in all")
             # All of it was there to go wrong.
             assert set(outcomes(told)) == set(OUTCOMES), outcomes(told)
-            assert all(chaos.count[what] > 0 for what in [*ODDS, QUESTIONS]), chaos.count
+            assert all(chaos.count[what] > 0 for what in [*ODDS, QUESTIONS, ACCEPTED, SAID_LATER]), chaos.count
+            later = {name: one for name, one in (told | found).items() if is_later(one["amount"] - FIRST_AMOUNT)}
+            say(f"of them done later: {summary(later)}")
+            assert outcomes(later)["happened"] > len(later) / 2, outcomes(later)
         finally:
             town.close()
 

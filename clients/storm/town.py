@@ -22,6 +22,21 @@ from typing import Any
 FOREVER_S = 300.0
 ANYWHERE = "127.0.0.1:0"
 PROBE = Path(__file__).resolve().parents[2] / "examples/payments/gateway/probe.toml"
+#: The path behind that of payments where they are done later.
+LATER = "/later"
+#: Far longer than anything in this town is late, also on a machine that stands still for a while, is the horizon.
+CARE = """
+lease = "2s"
+attempt_deadline = "2m"
+forward_key = "derived"
+horizon = "20s"
+"""
+ASKING = """
+timeout = "5s"
+backoff = "50ms"
+backoff_max = "200ms"
+park_after = 1000
+"""
 #: Every way in which a provider can go wrong that is not about webhooks.
 FAULTS = [
     "slow",
@@ -114,18 +129,22 @@ url = "sqlite://{self.folder / "oncegate.db"}"
 [workers]
 reconcile_every = "50ms"
 sweep_every = "100ms"
+deferred_every = "50ms"
 [defaults]
 profile = "payments"
-lease = "2s"
-attempt_deadline = "2m"
-forward_key = "derived"
-# Far longer than anything in this town is late, also on a machine that stands still for a while.
-horizon = "20s"
+{CARE}
 [defaults.probe]
-timeout = "5s"
-backoff = "50ms"
-backoff_max = "200ms"
-park_after = 1000
+{ASKING}
+{PROBE.read_text("utf-8")}
+# Accepted now, and run by the gateway itself, whatever becomes of it and of its client meanwhile.
+[[route]]
+match = "POST /payments{LATER}"
+profile = "accepted"
+request_headers = ["content-type", "authorization"]
+wait_limit = "500ms"
+{CARE}
+[route.probe]
+{ASKING}
 {PROBE.read_text("utf-8")}
 """,
             "utf-8",
@@ -152,7 +171,8 @@ park_after = 1000
 
     def comes_to_rest(self) -> None:
         """Until nobody is at work: what happens has happened."""
-        wait_until("nothing is in progress", lambda: not self.records("&state=in_progress"))
+        states = ["pending", "in_progress"]
+        wait_until("nothing is done, or waits to be", lambda: not any(self.records(f"&state={state}") for state in states))
         wait_until("nothing is still to come", lambda: self._get(self.provider.ports[0], "/ledger")["still_to_come"] == 0)
 
     def charges(self) -> dict[int, list[str]]:

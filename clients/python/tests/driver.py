@@ -20,7 +20,8 @@ writing = threading.Lock()
 def work(job: dict[str, Any]) -> None:
     content = {"amount": job["amount"], "currency": job["currency"]}
     mine = replace(limits, deadline_s=job["deadline_ms"] / 1000, attempts_max=job["attempts_max"])
-    result = client.run(url, headers={"authorization": "Bearer storm"}, json=content, name=job["name"], limits=mine)
+    headers = {"authorization": "Bearer storm", **({"prefer": job["prefer"]} if job["prefer"] else {})}
+    result = client.run(url + job["path"], headers=headers, json=content, name=job["name"], limits=mine)
     answer = result.answer
     line = {
         "name": job["name"],

@@ -14,8 +14,9 @@ const client = new Client({
 
 async function work() {
   for (let job = jobs.shift(); job !== undefined; job = jobs.shift()) {
-    const { name, amount, currency, deadline_ms: deadlineMs, attempts_max: attemptsMax } = job;
-    const request = { url, headers: { authorization: "Bearer storm" }, json: { amount, currency } };
+    const { name, path, prefer, amount, currency, deadline_ms: deadlineMs, attempts_max: attemptsMax } = job;
+    const headers = { authorization: "Bearer storm", ...(prefer && { prefer }) };
+    const request = { url: url + path, headers, json: { amount, currency } };
     const result = await client.run(request, { name, deadlineMs, attemptsMax });
     const { outcome, key, attempts, why, replayed, answer } = result;
     const body = answer?.body ? new TextDecoder().decode(answer.body) : null;

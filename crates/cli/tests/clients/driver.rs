@@ -56,10 +56,14 @@ impl Work {
     async fn one(&self, job: &Value) {
         let deadline = Duration::from_secs_f64(job["deadline_ms"].as_f64().unwrap() / 1000.0);
         let attempts_max = job["attempts_max"].as_u64().unwrap().try_into().unwrap();
-        let operation = self
-            .client
-            .post(&self.url)
-            .header("authorization", "Bearer storm")
+        let path = job["path"].as_str().unwrap();
+        let operation =
+            self.client.post(&format!("{}{path}", self.url)).header("authorization", "Bearer storm");
+        let operation = match job["prefer"].as_str() {
+            Some(preference) => operation.header("prefer", preference),
+            None => operation,
+        };
+        let operation = operation
             .json(&json!({ "amount": job["amount"], "currency": job["currency"] }))
             .named(job["name"].as_str().unwrap())
             .limits(Limits { deadline, attempts_max, ..self.limits });

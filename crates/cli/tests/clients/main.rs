@@ -42,6 +42,13 @@ fn tests() -> Vec<Trial> {
             must(python().args(["-m", "unittest", "discover", "-s", "python/tests"]));
         }),
         test("the_examples_do_what_their_readmes_say", || must(python().arg("examples/check.py"))),
+        test("the_typescript_client_and_what_a_gateway_accepts", move || {
+            accepted("typescript", &[node_program().into(), node_driver.into()]);
+        }),
+        test("the_python_client_and_what_a_gateway_accepts", move || {
+            accepted("python", &[python_program().into(), python_driver.into()]);
+        }),
+        test("the_rust_client_and_what_a_gateway_accepts", || accepted("rust", &[this(), DRIVER.into()])),
         test("storm_of_the_typescript_client", move || {
             storm("typescript", &[node_program().into(), node_driver.into()]);
         }),
@@ -57,6 +64,11 @@ fn test(name: &str, act: impl FnOnce() + Send + 'static) -> Trial {
         act();
         Ok::<(), Failed>(())
     })
+}
+
+/// One client, which is started by these words, in front of a gateway that does its work later.
+fn accepted(name: &str, driver: &[OsString]) {
+    must(python().args(["storm/accepted.py", name, "--"]).args(driver));
 }
 
 /// A thousand operations by one client, which is started by these words.

@@ -26,6 +26,8 @@ const OUTCOME: &str = "idempotency-outcome";
 pub(super) fn routes(api: Arc<Api>) -> Router {
     Router::new()
         .route("/payments", post(pay).get(of_key))
+        // The same under another path: so that a gateway may treat some payments differently, and do them later, say.
+        .route("/payments/later", post(pay))
         .route("/payments/{id}", get(one))
         .route("/payments/{id}/refunds", post(refund))
         .route("/webhooks/provider", post(webhook))
