@@ -22,7 +22,9 @@ def middleware():
         from idemkit import HttpConfig, IdempotencyMiddleware, RedisBackend
 
         config = HttpConfig(scope=lambda request: request.headers.get("authorization", "anonymous"))
-        return Middleware(IdempotencyMiddleware, backend=RedisBackend.from_url(URL), config=config)
+        # More than the client's default of 100, which 64 clients at once exhaust.
+        backend = RedisBackend.from_url(URL, max_connections=1000)
+        return Middleware(IdempotencyMiddleware, backend=backend, config=config)
     from idempotency_header_middleware import IdempotencyHeaderMiddleware
     from idempotency_header_middleware.backends import RedisBackend
 

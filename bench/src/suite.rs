@@ -120,7 +120,7 @@ impl Run {
             request_bytes,
             answer_bytes,
             settled: 0..1,
-            marks_replays: true,
+            is_ours: true,
             path: None,
         };
         let first = self.keys.take(0).start;

@@ -81,7 +81,9 @@ fn round(mut sample: Sample, used: &[(&'static str, f64)]) -> Round {
         used.iter().map(|(name, us)| ((*name).to_owned(), tenth(us / requests))).collect();
     let mut at = |share| tenth(percentile(&mut sample.latencies, share).as_secs_f64() * 1e6);
     let (p50_us, p99_us) = (at(0.5), at(0.99));
-    Round { per_s: tenth(requests / sample.seconds), cpu_us, p50_us, p99_us }
+    let failures = sample.failures as f64;
+    let failed = failures / (requests + failures);
+    Round { per_s: tenth(requests / sample.seconds), cpu_us, p50_us, p99_us, failed }
 }
 
 /// Files are read by people, too.

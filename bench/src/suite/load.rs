@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll;
 
 use crate::Outcome;
-use connection::Connection;
+use connection::{Answered, Connection};
 pub(crate) use keys::Keys;
 use keys::Picker;
 use timer::Timer;
@@ -67,8 +67,8 @@ pub(crate) struct Load {
     pub(crate) answer_bytes: usize,
     /// The keys that are replayed, by number.
     pub(crate) settled: Range<u64>,
-    /// Whether replays say that they are; peers do not.
-    pub(crate) marks_replays: bool,
+    /// Ours mark their replays, and one answer that is not as it should be ends the run. A peer's failures are counted.
+    pub(crate) is_ours: bool,
     /// Where requests go, if not to `/payments`.
     pub(crate) path: Option<&'static str>,
 }
@@ -78,6 +78,8 @@ pub(crate) struct Load {
 pub(crate) struct Sample {
     pub(crate) requests: u64,
     pub(crate) seconds: f64,
+    /// Answers that were refusals or errors; they are no requests that were served.
+    pub(crate) failures: u64,
     /// In the order of the answers.
     pub(crate) latencies: Vec<Duration>,
 }
@@ -212,11 +214,15 @@ impl<'a> Running<'a> {
             }
             let place = usize::try_from(place)?;
             let connection = &mut self.connections[place];
-            let Some(latency) = connection.read(self.load)? else { continue };
+            let Some(answered) = connection.read(self.load)? else { continue };
             self.idle.push_back(place);
-            if self.is_counting {
-                self.sample.requests += 1;
-                self.sample.latencies.push(latency);
+            match answered {
+                _ if !self.is_counting => {}
+                Answered::Well(latency) => {
+                    self.sample.requests += 1;
+                    self.sample.latencies.push(latency);
+                }
+                Answered::Badly => self.sample.failures += 1,
             }
         }
         Ok(())

@@ -148,7 +148,7 @@ pub(crate) fn contender(
         request_bytes: 200,
         answer_bytes: 200,
         settled,
-        marks_replays: true,
+        is_ours: true,
         path: None,
     };
     let work = Work::Load { load, watched: with_load(&front.watched) };

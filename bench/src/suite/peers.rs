@@ -15,6 +15,7 @@ use super::matrix::{BARE, contender, hold};
 use super::results::Part;
 use super::world::{Front, Settings, Store};
 use crate::Outcome;
+use crate::measure::Summary;
 use start::{PEERS, Peer, Place};
 
 const CONNECTIONS: usize = 64;
@@ -65,8 +66,22 @@ pub(crate) fn run(run: &mut Run) -> Outcome<Part> {
             contenders.push(with_path(asked, *path));
         }
         hold(run, table, CONNECTIONS, &mut contenders, &mut part)?;
+        remark_failures(&mut part, table);
     }
     Ok(part)
+}
+
+fn remark_failures(part: &mut Part, table: &str) {
+    for row in part.rows.clone().iter().filter(|row| row.table == table) {
+        let failed = Summary::of(&row.series(|round| round.failed)).median;
+        if failed > 0.0 {
+            part.remarks.push(format!(
+                "**{}**, {table}: {:.1} % of its answers were failures.",
+                row.name,
+                100.0 * failed
+            ));
+        }
+    }
 }
 
 fn ours(run: &mut Run, part: &mut Part) -> Outcome<Vec<Ready>> {
@@ -94,14 +109,17 @@ fn prepare(run: &mut Run, place: &Place, peer: &Peer) -> Outcome<Ready> {
     };
     load.until = super::load::Until::Sent(KEYS);
     let first = run.keys.take(0).start;
-    load.run(&mut run.keys, &mut || Ok(()))?;
+    let sample = load.run(&mut run.keys, &mut || Ok(()))?;
+    if sample.requests < KEYS / 2 {
+        return Err(format!("{} of {KEYS} answers were failures", sample.failures).into());
+    }
     Ok(Ready { name: peer.name.to_owned(), front, path: peer.path, settled: first..first + KEYS })
 }
 
 fn with_path(mut contender: Contender, path: Option<&'static str>) -> Contender {
     if let Work::Load { load, .. } = &mut contender.work {
         load.path = path;
-        load.marks_replays = false;
+        load.is_ours = false;
     }
     contender
 }

@@ -47,6 +47,9 @@ pub(crate) struct Round {
     pub(crate) cpu_us: BTreeMap<String, f64>,
     pub(crate) p50_us: f64,
     pub(crate) p99_us: f64,
+    /// The share of answers that were failures; of ours, none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) failed: f64,
 }
 
 impl Part {
@@ -122,6 +125,11 @@ impl Row {
     pub(crate) fn paid_us(&self) -> Vec<f64> {
         self.series(|round| ["front", "store"].iter().filter_map(|name| round.cpu_us.get(*name)).sum())
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_zero(value: &f64) -> bool {
+    value.abs() < f64::EPSILON
 }
 
 fn commit() -> String {

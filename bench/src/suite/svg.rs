@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use crate::measure::Summary;
 
-const WIDTH: f64 = 760.0;
-const LABELS: f64 = 250.0;
+const WIDTH: f64 = 860.0;
+const LABELS: f64 = 340.0;
 const ROW: f64 = 22.0;
 const TOP: f64 = 46.0;
 /// Right of the longest bar, for its figure.

@@ -22,6 +22,14 @@ pub(super) struct Connection {
     last: (usize, usize),
 }
 
+/// How it was.
+pub(super) enum Answered {
+    /// With what was asked for, after so long.
+    Well(Duration),
+    /// With something else.
+    Badly,
+}
+
 impl Connection {
     pub(super) fn open(address: SocketAddr, answer_bytes: usize) -> Outcome<Self> {
         let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
@@ -51,8 +59,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads what is there. The latency, once the answer is whole.
-    pub(super) fn read(&mut self, load: &Load) -> Outcome<Option<Duration>> {
+    /// Reads what is there, until the answer is whole.
+    pub(super) fn read(&mut self, load: &Load) -> Outcome<Option<Answered>> {
         if self.filled == self.buffer.len() {
             self.buffer.resize(self.filled * 2, 0);
         }
@@ -68,7 +76,11 @@ impl Connection {
         if !is_like_last {
             let Some(answer) = wire::answer(text)? else { return Ok(None) };
             let is_good = matches!(answer.status, 200..=299) || (answer.status == 409 && self.may_clash);
-            let is_as_marked = load.kind != Kind::Replay || !load.marks_replays || answer.is_replayed;
+            let is_as_marked = load.kind != Kind::Replay || !load.is_ours || answer.is_replayed;
+            if !is_good && !load.is_ours {
+                self.last = (0, 0);
+                return Ok(Some(Answered::Badly));
+            }
             if !is_good || !is_as_marked {
                 return Err(String::from_utf8_lossy(text).into_owned().into());
             }
@@ -76,6 +88,6 @@ impl Connection {
         } else if !text.starts_with(b"HTTP/1.1 20") {
             return Err(String::from_utf8_lossy(text).into_owned().into());
         }
-        Ok(Some(self.due.elapsed()))
+        Ok(Some(Answered::Well(self.due.elapsed())))
     }
 }

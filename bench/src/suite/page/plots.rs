@@ -20,6 +20,8 @@ pub(super) fn of(part: &Part) -> Vec<(String, String, String)> {
         .rows
         .iter()
         .map(|row| (label(part, row), PROCESSES.map(|(process, _)| row.cpu_us(process)).to_vec()))
+        // Commits without a process of their own.
+        .filter(|(_, parts)| parts.iter().sum::<f64>() > 0.0)
         .collect();
     let names = PROCESSES.map(|(_, title)| title);
     plots.push((format!("{}-cpu", part.name), title.clone(), svg::stacks(&title, &names, &bars)));
