@@ -1,7 +1,8 @@
 //! The outbox, delivering to an effect that does nothing, beside what one writes by hand: one job a transaction, on the same database.
 //!
 //! By hand: lock the next job that nobody has, do it, mark it, commit. On PostgreSQL by one worker and by sixteen at once; on SQLite, which
-//! has one writer, by one. Each turn begins with so many jobs promised and ends when all of them are done.
+//! has one writer, by one. Each turn begins with so many jobs promised and ends when all of them are done. Not here: delivering while
+//! handlers promise (`atomic/promises`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -113,7 +114,7 @@ fn outbox<S: Jobs>(runtime: Runtime, store: S) -> Outcome<Take> {
 }
 
 /// Delivered is not done: the marking counts too.
-async fn until_marked<S: Jobs>(engine: &Engine<S>) -> Outcome {
+pub(crate) async fn until_marked<S: Jobs>(engine: &Engine<S>) -> Outcome {
     while engine.store().depth().await?.iter().any(|depth| depth.waiting > 0) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }

@@ -363,7 +363,7 @@ pub async fn what_was_tried_stands_in_no_way<H: Harness<Store: Jobs>>(harness: H
         assert!(report(&store, 1, tried, again).await);
     }
     store.promise(&jobs[4..]).await.expect("promised");
-    let mut claim = wanted(token(2), LONG, 3);
+    let mut claim = wanted(token(2), LONG, 10);
     claim.again = 1;
     let found = store.claim(&claim).await.expect("claimed");
     let mut tries: Vec<_> = found.iter().map(|job| job.tries).collect();

@@ -13,7 +13,7 @@ use http::Request;
 use oncegate::decide::{Decision, Event};
 use oncegate::jobs::Jobs;
 use oncegate::record::Reason;
-use oncegate::{Engine, Options, PostgresStore, SqliteStore, Store as _};
+use oncegate::{Engine, Options, PostgresStore, SqliteStore};
 use oncegate_store::Filter;
 use oncegate_test_servers::{Database, until_some};
 use serde_json::Value;

@@ -59,6 +59,7 @@ async fn at_most_once(database: Database) {
     assert!(count.charges >= count.keys - count.parked && count.charges < count.keys, "{count:?}");
     assert!(count.cut > 0 && count.in_charge >= 2, "the kills came in the middle of charges: {count:?}");
     assert!(count.parked >= count.in_charge, "each of those is before an operator: {count:?}");
+    assert_eq!(count.left, count.in_charge, "and none of them has an answer: {count:?}");
     assert_eq!(count.asked, 0, "nobody could be asked: {count:?}");
 }
 

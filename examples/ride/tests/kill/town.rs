@@ -45,6 +45,8 @@ pub(crate) struct Count {
     pub(crate) cut: usize,
     /// Kills that came while a charge was under way, for certain.
     pub(crate) in_charge: usize,
+    /// Of those, how many have no answer.
+    pub(crate) left: usize,
     /// How often the provider was asked what became of a charge.
     pub(crate) asked: usize,
 }
@@ -55,7 +57,8 @@ pub(crate) struct Town {
     provider: Serving,
     told: Arc<Mutex<Told>>,
     cut: usize,
-    in_charge: usize,
+    /// Keys whose kill came while their charge was under way.
+    in_charge: Vec<String>,
     folder: TempDir,
 }
 
@@ -71,7 +74,7 @@ impl Town {
             late: Late::By(Duration::ZERO),
         };
         let provider = provider::start(options).await.unwrap();
-        Self { database, recovery, provider, told: Arc::default(), cut: 0, in_charge: 0, folder }
+        Self { database, recovery, provider, told: Arc::default(), cut: 0, in_charge: Vec::new(), folder }
     }
 
     fn url(&self) -> String {
@@ -91,9 +94,9 @@ impl Town {
 
     /// Clients ask, and the service is killed, so often; at last, and a few times at least, in the middle of a charge.
     pub(crate) async fn kill(&mut self, kills: usize) {
-        self.in_charge = (kills / 10).max(2);
-        self.kill_at_random(kills - self.in_charge).await;
-        for round in 0..self.in_charge {
+        let in_charge = (kills / 10).max(2);
+        self.kill_at_random(kills - in_charge).await;
+        for round in 0..in_charge {
             let fault = [Fault::TimeoutAfterCharge, Fault::TimeoutBeforeCharge][round % 2];
             self.kill_in_charge(&format!("cut-{round:04}-{fault}"), fault).await;
         }
@@ -102,7 +105,7 @@ impl Town {
     }
 
     /// While the provider has charged, or has been asked to and has not, and does not say so.
-    async fn kill_in_charge(&self, key: &str, fault: Fault) {
+    async fn kill_in_charge(&mut self, key: &str, fault: Fault) {
         self.behave(&Faults([(fault, 1.0)].into())).await;
         let records = self.records().await;
         let service = self.service();
@@ -116,6 +119,7 @@ impl Town {
         }
         drop(service);
         assert!(client.await.unwrap().is_err(), "{key} was answered, though nobody could know");
+        self.in_charge.push(key.to_owned());
     }
 
     /// What goes wrong at the provider from now on.
@@ -216,9 +220,10 @@ impl Town {
         let [charges, asked] =
             ["charges", "asked"].map(|name| usize::try_from(ledger[name].as_u64().unwrap()).unwrap());
         let parked = usize::try_from(self.records().await.counts().await.parked).unwrap();
-        let (keys, answered, different) = {
+        let (keys, answered, different, left) = {
             let told = self.told.lock().unwrap();
-            (told.sent.len(), told.answers.len(), told.answers.values().collect::<BTreeSet<_>>().len())
+            let left = self.in_charge.iter().filter(|key| !told.answers.contains_key(*key)).count();
+            (told.sent.len(), told.answers.len(), told.answers.values().collect::<BTreeSet<_>>().len(), left)
         };
         let count = Count {
             keys,
@@ -226,7 +231,8 @@ impl Town {
             unanswered: keys - answered,
             parked,
             cut: self.cut,
-            in_charge: self.in_charge,
+            in_charge: self.in_charge.len(),
+            left,
             asked,
         };
         println!("{:?}: {count:?}", self.recovery);

@@ -15,6 +15,7 @@ use super::super::{SqliteOptions, SqliteStore, statements};
 use super::ids::{Ids, RUN};
 use super::*;
 
+mod cost;
 mod files;
 mod joined;
 
