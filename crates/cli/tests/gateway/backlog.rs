@@ -1,5 +1,9 @@
 //! A hundred thousand accepted requests wait: the gateway's memory does not grow with them, each scope's oldest goes first, and the many of one
 //! tenant do not hold up the few of others.
+//!
+//! What this is not: the backlog is not sent by clients. It is put in by the engine, as if another gateway had accepted it: what is asked here is what it
+//! costs to have it, not to get it. And not all of it is drained, but a quarter or half (`Work`); memory is bounded all the while, and the bound would be broken if
+//! what was run stayed, or what waits were read. That all that is accepted ends is `payments/accepted.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,20 +32,30 @@ const AT_ONCE: usize = 32;
 /// All of what waits would be ten times as much.
 const BOUND_KIB: usize = AT_ONCE * (192 + 2) + (1 << 10) + (8 << 10);
 
-/// What SQLite keeps of the pages that some thousands of writes have touched; it has a bound of its own.
-const PAGES_KIB: usize = 32 << 10;
+/// How far the backlog is worked off, and what the store itself may have of the gateway's memory meanwhile.
+#[derive(Clone, Copy)]
+struct Work {
+    requests: usize,
+    store_kib: usize,
+}
+
+/// SQLite keeps the pages that it has touched, up to 64 MiB, and its account of them: after 40,000 requests it has as many as it may. If bodies stayed,
+/// they would come on top.
+const ON_SQLITE: Work = Work { requests: 50_000, store_kib: 72 << 10 };
+/// Connections, and their statements. Bodies that stayed would be more.
+const ON_POSTGRESQL: Work = Work { requests: 25_000, store_kib: 8 << 10 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backlog_costs_no_memory_and_nobody_waits_behind_it_on_sqlite() {
-    of(Place::sqlite()).await;
+    of(Place::sqlite(), ON_SQLITE).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backlog_costs_no_memory_and_nobody_waits_behind_it_on_postgresql() {
-    of(Place::postgres()).await;
+    of(Place::postgres(), ON_POSTGRESQL).await;
 }
 
-async fn of(place: Place) {
+async fn of(place: Place, work: Work) {
     let upstream = Upstream::start().await;
     let file = place.configure(&upstream.url(), "");
     let text = std::fs::read_to_string(&file).unwrap();
@@ -61,14 +75,19 @@ async fn of(place: Place) {
     let quiet: Vec<_> = (0..OTHERS).flat_map(|tenant| (0..EACH).map(move |n| other_key(tenant, n))).collect();
     wait_until("the others are served", || quiet.iter().rev().all(|key| upstream.acted(key) == 1));
     let served = upstream.requests();
-    wait_until("some thousands are served", || upstream.requests() >= 5_000);
+    // As long as there is progress, there is patience.
+    for count in (served..work.requests).step_by(1_000).chain([work.requests]) {
+        wait_until("more are served", || upstream.requests() >= count);
+    }
+    // The most that it ever had, all the while.
     let working = memory_kib(&gateway, "VmHWM");
     println!(
-        "{BUSY} wait: {idle} KiB idle, {waiting} KiB with {AT_ONCE} at work, {working} KiB after 5,000; all {} of the others among the first \
-         {served}",
+        "{BUSY} wait: {idle} KiB idle, {waiting} KiB with {AT_ONCE} at work, {working} KiB while {} were run; all {} of the others among the \
+         first {served}",
+        work.requests,
         quiet.len()
     );
-    for (used, allowed) in [(waiting, BOUND_KIB), (working, BOUND_KIB + PAGES_KIB)] {
+    for (used, allowed) in [(waiting, BOUND_KIB), (working, BOUND_KIB + work.store_kib)] {
         assert!(
             used.saturating_sub(idle) <= allowed,
             "{used} KiB, {idle} KiB idle; {allowed} more are allowed"

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::client::{Call, within};
 use crate::gateway::{Stage, defaults};
 use crate::reply::Reply;
-use crate::upstream::{Act, Refusing, Seen, Upstream, answer, numbered};
+use crate::upstream::{Act, Gate, Refusing, Seen, Upstream, answer, numbered};
 
 /// One at a time, so that what comes second waits.
 const ONE_AT_A_TIME: &str = "[workers]\ndeferred_max = 1\n";
@@ -278,6 +278,78 @@ async fn a_doubt_is_shown_as_the_route_says_and_never_run_again() {
         }
         assert_eq!(stage.runs(), 1);
     }
+}
+
+/// In doubt, asked about, and found not to have happened: nobody but a worker would run it again, and it does.
+#[tokio::test]
+async fn what_is_found_not_to_have_happened_is_queued_again_and_run() {
+    let upstream = Upstream::start(|seen: Seen| async move {
+        match (seen.line.starts_with("GET "), seen.number) {
+            (true, _) => Act::Answer(answer(404, &[], "")),
+            (false, 1) => Act::Reset,
+            (false, _) => Act::Answer(answer(201, &[], "done")),
+        }
+    });
+    let stage = Stage::new(upstream.await, &asking("accepted", "")).await;
+    let location = expect_accepted(&stage.send(&Call::pay("one")).await, "pending");
+    awaited(&stage, &location).await.expect_replay(201, "done");
+    expect_second_run(&stage).await;
+}
+
+/// Its client was there when it ended in doubt, and hears of that; it comes again, and would rather be told later. What it was promised is kept.
+#[tokio::test]
+async fn a_doubt_that_is_accepted_later_is_run_when_it_did_not_happen() {
+    let (gate, is_found) = (Gate::new(), Arc::new(AtomicUsize::new(0)));
+    let upstream = {
+        let (gate, is_found) = (gate.clone(), Arc::clone(&is_found));
+        Upstream::start(move |seen: Seen| {
+            let (gate, is_found) = (gate.clone(), Arc::clone(&is_found));
+            async move {
+                match (seen.line.starts_with("GET "), seen.number) {
+                    (true, _) if is_found.load(Ordering::SeqCst) == 0 => Act::Answer(answer(503, &[], "")),
+                    (true, _) => Act::Answer(answer(404, &[], "")),
+                    (false, 1) => Act::Reset,
+                    (false, _) => {
+                        gate.pass().await;
+                        Act::Answer(answer(201, &[], "done"))
+                    }
+                }
+            }
+        })
+    };
+    let rules = "respond_async = true\nafter_doubt = \"accept\"";
+    let stage = Stage::new(upstream.await, &asking("ietf", rules)).await;
+    stage.send(&Call::pay("one")).await.expect_problem_of_operation(504, "outcome_unknown");
+    let again = stage.send(&Call::pay("one").header("prefer", "respond-async")).await;
+    assert_eq!((again.status, &again.json()["state"]), (202, &json!("unknown")), "{again:?}");
+    assert_eq!(again.header("preference-applied"), Some("respond-async"));
+    is_found.store(1, Ordering::SeqCst);
+    gate.entered().await;
+    gate.open();
+    awaited(&stage, again.header("location").unwrap()).await.expect_replay(201, "done");
+    expect_second_run(&stage).await;
+}
+
+/// Somebody can be asked, and "none" is soon believed.
+fn asking(profile: &str, more: &str) -> String {
+    let rules = format!(
+        "wait_limit = \"20s\"\nforward_key = \"derived\"\nhorizon = \"1ms\"\n{more}\n[defaults.probe]\nbackoff = \"10ms\"\nbackoff_max = \"50ms\"\n\
+         url = \"/found?by={{forwarded_key}}\"\nhappened = [200]\ndid_not_happen = [404]\nanswer = {{ status = 201, body = \"found\" }}"
+    );
+    format!("{ONE_AT_A_TIME}reconcile_every = \"50ms\"\n{}", defaults(profile, &rules))
+}
+
+/// The record of `one` was unknown, was found not to have happened, waited, and was run a second time.
+async fn expect_second_run(stage: &Stage) {
+    let record = stage.record("one").await.unwrap();
+    let story = crate::acts::story(stage, &record).await;
+    let steps: Vec<_> = story.iter().map(|entry| (&entry["from"], &entry["to"])).collect();
+    for step in [("in_progress", "unknown"), ("unknown", "pending")] {
+        assert!(steps.contains(&(&json!(step.0), &json!(step.1))), "{step:?}: {story:#?}");
+    }
+    assert_eq!(record["attempts"], 2, "{record}");
+    let posts = stage.upstream.seen().iter().filter(|seen| seen.line.starts_with("POST ")).count();
+    assert_eq!(posts, 2);
 }
 
 /// One has much, and was there first; the other has one. It does not wait behind.
