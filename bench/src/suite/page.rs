@@ -1,6 +1,8 @@
 //! `docs/performance.md` and `docs/capacity.md`: what stands between two markers is made of the results; all around it is written by people.
 //!
-//!     <!-- generated: fresh --> … <!-- end: fresh -->
+//! ```text
+//! <!-- generated: fresh --> … <!-- end: fresh -->
+//! ```
 
 mod capacity;
 mod plots;

@@ -26,13 +26,13 @@ impl<S: Store> Engine<S> {
     }
 
     /// What this node knows by itself: of most duplicates, which come when all is over, the answer. Otherwise [go on](Self::go_on).
-    pub fn arrive_at_once(&self, route: &Route, arrival: Arrival) -> Result<Arrived<S>, Asked> {
+    pub fn arrive_at_once(&self, route: &Route, arrival: Arrival) -> Result<Arrived<S>, Box<Asked>> {
         let asked = Asked::new(arrival);
-        self.by_cache(route, &asked, Look::First).ok_or(asked)
+        self.by_cache(route, &asked, Look::First).ok_or_else(|| Box::new(asked))
     }
 
     /// The rest of [`Engine::arrive_or_wait`].
-    pub async fn go_on(&self, route: &Route, asked: Asked) -> Result<Arrived<S>, Unavailable> {
+    pub async fn go_on(&self, route: &Route, asked: Box<Asked>) -> Result<Arrived<S>, Unavailable> {
         let policy = route.policy();
         let waits_for_holder = policy.in_progress == WhileInProgress::Wait;
         let waits_for_verdict = policy.after_doubt == AfterDoubt::WaitThenReject;

@@ -1,7 +1,5 @@
 //! What the pages show of a service is what compiles.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
-
 use std::fs;
 use std::path::Path;
 

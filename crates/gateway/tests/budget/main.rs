@@ -8,7 +8,7 @@
 //! Instructions are those of a build for tests, SHA-256 in software included (valgrind has no other): they say "more than before", and
 //! nothing about time.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod run;
 

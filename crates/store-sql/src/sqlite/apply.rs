@@ -113,11 +113,10 @@ impl Batch<'_> {
                 self.put(record, head.arrival)?;
                 Ok(Done::Applied)
             }
-            Place::InFlight(_) | Place::Settled(_) => Ok(Done::Refused(place)),
             Place::Elsewhere if self.append.has_records() && self.table.swap(expect, record)? => {
                 Ok(Done::Applied)
             }
-            Place::Elsewhere => Ok(Done::Refused(place)),
+            Place::InFlight(_) | Place::Settled(_) | Place::Elsewhere => Ok(Done::Refused(place)),
         }
     }
 

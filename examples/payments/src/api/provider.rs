@@ -15,6 +15,9 @@ pub(super) struct Provider {
     pub(super) patience: Duration,
 }
 
+/// A question changes nothing, so there is time for it: one that is given up too early only has to be asked again.
+const FOR_A_QUESTION: Duration = Duration::from_secs(5);
+
 /// What became of a charge, as far as one knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Charged {
@@ -72,7 +75,7 @@ impl Provider {
         let path = format!("/charges?{query}");
         let request = Request::get(path).header("host", &self.address).body(Bytes::new());
         let request = request.map_err(|error| NotAsked(error.to_string()))?;
-        let reply = post::send(&self.address, request, self.patience).await;
+        let reply = post::send(&self.address, request, self.patience.max(FOR_A_QUESTION)).await;
         let reply = reply.map_err(|why| NotAsked(format!("the provider {why}")))?;
         if reply.status != StatusCode::OK {
             return Err(NotAsked(format!("the provider answered {}", reply.status)));

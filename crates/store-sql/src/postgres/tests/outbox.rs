@@ -65,7 +65,8 @@ async fn a_job_that_cannot_be_read_comes_as_such_and_the_others_come_all_the_sam
         (2, "stage = 1, answer = '\\xff'"),
         (3, "reference = '\\xff', last_error = '\\xff'"),
     ] {
-        let id = jobs[n - 1].id.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let digits = jobs[n - 1].id.as_bytes().iter().flat_map(|byte| [byte >> 4, byte & 15]);
+        let id: String = digits.filter_map(|digit| char::from_digit(u32::from(digit), 16)).collect();
         callers.run(&format!("UPDATE {schema}.job SET {damage} WHERE id = '\\x{id}'")).await;
     }
     let found = store.claim(&claim()).await.unwrap();

@@ -77,14 +77,15 @@ impl<'c> Append<'c> {
         Ok(match self.memory.find(id) {
             Found::InFlight(held) => Place::InFlight(held),
             Found::Elsewhere => Place::Elsewhere,
-            Found::SettledAt(seq) => match settled::head(self.connection, seq, id)? {
-                Some(head) => Place::Settled(head),
-                // Another process has removed or moved it.
-                None => {
+            Found::SettledAt(seq) => {
+                if let Some(head) = settled::head(self.connection, seq, id)? {
+                    Place::Settled(head)
+                } else {
+                    // Another process has removed or moved it.
                     self.places.insert(id, Place::Elsewhere);
                     Place::Elsewhere
                 }
-            },
+            }
         })
     }
 

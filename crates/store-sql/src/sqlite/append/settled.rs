@@ -6,6 +6,7 @@
 use oncegate_core::codec::Malformed;
 use oncegate_core::identity::{RecordId, Version};
 use oncegate_core::record::Record;
+use oncegate_core::time::Timestamp;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use super::super::error::Failure;
@@ -52,7 +53,7 @@ impl<'c> Appending<'c> {
         statement.raw_bind_parameter(2, &record.id.as_bytes()[..])?;
         statement.raw_bind_parameter(3, arrival)?;
         statement.raw_bind_parameter(4, record.version.as_raw())?;
-        statement.raw_bind_parameter(5, record.expires_at.map(|end| end.as_micros()))?;
+        statement.raw_bind_parameter(5, record.expires_at.map(Timestamp::as_micros))?;
         statement.raw_bind_parameter(6, &self.bytes[..])?;
         statement.raw_execute()?;
         Ok(())
@@ -126,7 +127,7 @@ fn read_run(connection: &Connection, run: i64, ids: &mut Ids) -> Result<(), Fail
         None => &[],
     };
     // What it does not say would be taken for absent, so nothing may be missing.
-    if written.is_empty() || written.len() % WRITTEN_BYTES != 0 {
+    if written.is_empty() || !written.len().is_multiple_of(WRITTEN_BYTES) {
         return Err(Malformed { what: "run of ids" }.into());
     }
     ids.insert_run(run, written);
