@@ -166,7 +166,7 @@ fn expect_accepted(reply: &Reply, state: &str) -> String {
     assert_eq!(reply.header("retry-after"), Some("1"), "{reply:?}");
     assert_eq!(reply.header("cache-control"), Some("no-store"), "{reply:?}");
     assert_eq!(reply.header("idempotency-expires"), None, "nothing of it is kept: {reply:?}");
-    reply.header("location").unwrap_or_else(|| panic!("{reply:?}")).to_owned()
+    reply.header("location").expect("a place to ask at").to_owned()
 }
 
 #[tokio::test]
