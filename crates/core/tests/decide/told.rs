@@ -70,7 +70,9 @@ fn all_told(who: &Who) -> Vec<Entry> {
 
 #[test]
 fn every_act_is_told_of_something() {
-    let told: BTreeSet<_> = all_told(&tells_all()).iter().map(|entry| entry.act.name()).collect();
+    let mut told: BTreeSet<_> = all_told(&tells_all()).iter().map(|entry| entry.act.name()).collect();
+    // A job of the outbox is withdrawn by an operator, not by a step of its record.
+    assert!(told.insert(Act::Withdrawn.name()));
     let all: BTreeSet<_> = Act::ALL.iter().map(|act| act.name()).collect();
     assert_eq!(told, all);
     assert_eq!(all.len(), Act::ALL.len(), "names differ");
