@@ -140,9 +140,8 @@ async fn a_provider_that_is_away_does_not_use_up_a_job_s_tries() {
     service.until(&job, |stage| matches!(stage, JobStage::Done(_))).await;
     assert_eq!(upstream.seen().len(), 8);
     gateway.shut_down().await;
-    // A port that was somebody's, and is nobody's now.
-    let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let gone = service.toml(quick).replace("/charges", &format!("http://{free}/charges"));
+    // A port that nobody is given: one that was somebody's may be another test's by now.
+    let gone = service.toml(quick).replace("/charges", "http://127.0.0.1:1/charges");
     let gateway = in_front_of(upstream.addr, &gone).await;
     let job = service.promise(2, "{}").await;
     let is_unreachable = |job: &Job| job.last_error.as_ref().is_some_and(|why| why.code() == "unreachable");
