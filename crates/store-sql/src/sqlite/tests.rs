@@ -221,7 +221,6 @@ fn a_file_of_an_older_schema_keeps_its_rows_and_gets_a_trail() {
     let write = Write::swap(row.version, Arc::new(next)).telling(Some(told.clone()));
     assert_eq!(block_on(store.apply(&[write])).unwrap(), [Outcome::Applied]);
     assert_eq!(block_on(store.story(row.id, 10)).unwrap(), [told]);
-    // What comes now comes after it, in either table.
     let later = [insert(&reserved("b", 2, LONG_AGO)), insert(&Record { id: id("c"), ..row.clone() })];
     assert_eq!(block_on(store.apply(&later)).unwrap(), [Outcome::Applied, Outcome::Applied]);
     let page = block_on(store.browse(&Filter::default(), None, 10)).unwrap();
