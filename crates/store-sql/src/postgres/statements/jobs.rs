@@ -90,9 +90,9 @@ impl Outbox {
                      UNION ALL SELECT effect, stage, created_at FROM {job} WHERE stage = 2) open GROUP BY effect ORDER BY effect"
                 ),
             ),
-            // As it was read: whoever tries it moves the end of its claim.
+            // As it was read: whoever tries it moves the end of its claim. It came after others, so its place is the last.
             withdraw: query(
-                first + 9,
+                super::QUERIES - 1,
                 format!(
                     "UPDATE {job} SET stage = 3, last_error = $2::bytea, over_at = {NOW} \
                      WHERE id = $1::bytea AND stage + 0 = 2 AND due_at = $3::bigint RETURNING id"
