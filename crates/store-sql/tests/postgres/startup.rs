@@ -10,7 +10,7 @@ use crate::place::{Place, apply_all, completed, insert, leased, read, swap, told
 /// How many nodes start together.
 const NODES: usize = 10;
 /// How many scripts a schema has had.
-const MIGRATIONS: i64 = 8;
+const MIGRATIONS: i64 = 9;
 
 async fn open_together(place: &Place, url: &str) {
     let opened = futures_of(place, url).await;
