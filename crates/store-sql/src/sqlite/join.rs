@@ -46,11 +46,14 @@ static INSERT_ROW: LazyLock<String> = LazyLock::new(|| {
 });
 /// A row that was in flight, or that `record_settled` had, in its place. Who has the memory of those tables hears of it through the generation.
 static LEAVE_FLIGHT: LazyLock<String> = LazyLock::new(|| put_row("", "true"));
-static LEAVE_SETTLED: LazyLock<String> = LazyLock::new(|| {
-    let thin = format!("UPDATE record_run SET kept = kept - 1 WHERE run = ?{PLACE} / 4096");
-    let found = format!("seq = ?{PLACE} AND id = ?1 AND version = ?{EXPECTED}");
+/// The numbers are written out: of several statements in one call sqlx binds none of a later one's parameters behind so many that an earlier
+/// one has left out.
+fn leave_settled(head: &Head, expected: i64) -> String {
+    let place = head.seq;
+    let thin = format!("UPDATE record_run SET kept = kept - 1 WHERE run = {place} / 4096");
+    let found = format!("seq = {place} AND id = ?1 AND version = {expected}");
     put_row(&format!("{thin}; DELETE FROM record_settled WHERE {found};"), "changes() = 1")
-});
+}
 
 fn put_row(before: &str, condition: &str) -> String {
     let (columns, places) = columns_and_places();
@@ -74,7 +77,6 @@ fn with_answer(insert: &str) -> String {
 
 static INSERT_SETTLED: LazyLock<String> = LazyLock::new(|| with_answer(&INSERT_ROW));
 static LEAVE_FLIGHT_SETTLED: LazyLock<String> = LazyLock::new(|| with_answer(&LEAVE_FLIGHT));
-static LEAVE_SETTLED_SETTLED: LazyLock<String> = LazyLock::new(|| with_answer(&LEAVE_SETTLED));
 /// Every column but the identity, where the row has the version that is expected.
 static SWAP_ROW: LazyLock<String> = LazyLock::new(|| {
     let set = COLUMNS.iter().zip(1..).skip(IDENTITY).map(|(column, place)| format!("{column} = ?{place}"));
@@ -94,7 +96,6 @@ static SWAP_UNSETTLED: LazyLock<String> = LazyLock::new(|| {
 const ANSWER: usize = COLUMNS.len() + 1;
 const EXPECTED: usize = COLUMNS.len() + 2;
 const ARRIVAL: usize = COLUMNS.len() + 3;
-const PLACE: usize = COLUMNS.len() + 4;
 
 /// Where a row is that is not in `record`.
 enum Appended {
@@ -142,9 +143,13 @@ impl Join for SqliteStore {
             })
         })?;
         let answer = record.encode_answer();
-        let [sql, settled_sql] = match (&appended, expected) {
-            (None, None) => [&INSERT_ROW, &INSERT_SETTLED],
-            (None, Some(_)) => [&SWAP_UNSETTLED, &SWAP_SETTLED],
+        let is_settled = answer.is_some();
+        let chosen = |unsettled: &'static LazyLock<String>, settled: &'static LazyLock<String>| {
+            Cow::Borrowed(if is_settled { settled.as_str() } else { unsettled.as_str() })
+        };
+        let sql = match (&appended, expected) {
+            (None, None) => chosen(&INSERT_ROW, &INSERT_SETTLED),
+            (None, Some(_)) => chosen(&SWAP_UNSETTLED, &SWAP_SETTLED),
             (Some(_), None) => return Ok(Joined::Refused),
             (Some(Appended::InFlight(held)), Some(expected)) => {
                 match &held.row {
@@ -154,20 +159,22 @@ impl Join for SqliteStore {
                         return Err(StoreError::new(Kind::Unreadable, Effect::None, "join").because(*problem));
                     }
                 }
-                [&LEAVE_FLIGHT, &LEAVE_FLIGHT_SETTLED]
+                chosen(&LEAVE_FLIGHT, &LEAVE_FLIGHT_SETTLED)
             }
-            (Some(Appended::Settled(_)), Some(_)) => [&LEAVE_SETTLED, &LEAVE_SETTLED_SETTLED],
+            (Some(Appended::Settled(head)), Some(expected)) => {
+                let row = leave_settled(head, expected);
+                Cow::Owned(if is_settled { with_answer(&row) } else { row })
+            }
         };
-        let sql = if answer.is_some() { settled_sql } else { sql };
-        let (arrival, place) = match &appended {
-            None => (None, None),
-            Some(Appended::InFlight(held)) => (Some(held.arrival), None),
-            Some(Appended::Settled(head)) => (Some(head.arrival), Some(head.seq)),
+        let arrival = match &appended {
+            None => None,
+            Some(Appended::InFlight(held)) => Some(held.arrival),
+            Some(Appended::Settled(head)) => Some(head.arrival),
         };
         let mut values = columns(record)?;
         values.push(Value::Bytes(answer.map(Cow::Owned)));
-        values.extend([expected, arrival, place].map(Value::Int));
-        if ask(connection, sql, &values).await?.is_empty() {
+        values.extend([expected, arrival].map(Value::Int));
+        if ask(connection, &sql, &values).await?.is_empty() {
             return Ok(Joined::Refused);
         }
         if let Some(entry) = &write.entry {
