@@ -82,7 +82,7 @@ fn fails_for_good_and_is_paid_in_doubt(town: &Town, pace: Pace) -> (Order<'_>, L
     town.messenger.goes(pace);
     let order = town.order(100);
     order.pays_with(&[Fault::ErrorBeforeCharge, Fault::WebhookFailedFirst]).sees(504, "unknown");
-    town.messenger.keeps_one(town);
+    town.messenger.keeps(town, 1);
     let failed = town.postman.receives(town);
     failed.is_heard(town, 200, "settled");
     order.pays_with(&[Fault::ResetAfterCharge, Fault::WebhookLost]).sees(504, "unknown");
@@ -97,6 +97,10 @@ fn a_slow_not_found_about_an_older_attempt_settles_nothing() {
         let town = Town::opens_believing_failures(memory);
         let (order, _) = fails_for_good_and_is_paid_in_doubt(&town, Pace::KeepsAnswers);
         order.charges().is(1);
+        // Meanwhile it is asked about attempt 2 as well.
+        town.messenger.keeps(&town, 2);
+        town.messenger.lets_go_of_the_oldest();
+        order.comes_to(NOT_FOUND_YET);
         town.messenger.goes(Pace::AtOnce);
         order.comes_to(FOUND);
         order.retries().sees_again(201, "succeeded");
@@ -124,7 +128,9 @@ fn a_redelivered_failure_of_an_older_attempt_settles_nothing() {
     for memory in EITHER {
         let town = Town::opens_believing_failures(memory);
         let (order, failed) = fails_for_good_and_is_paid_in_doubt(&town, Pace::KeepsQuestions);
-        failed.is_heard(&town, 200, "nothing_to_do");
+        // Attempt 2 is being asked about already: all that the letter can do is to have it asked about once more.
+        town.messenger.keeps(&town, 2);
+        failed.is_heard(&town, 202, "woken");
         order.record().is("unknown");
         order.retries().sees(409, "outcome_unknown");
         town.messenger.goes(Pace::AtOnce);
@@ -156,7 +162,7 @@ fn failed_and_then_succeeded_is_a_success() {
         town.messenger.goes(Pace::KeepsQuestions);
         let order = town.order(100);
         order.pays_with(&[Fault::ResetAfterCharge, Fault::WebhookFailedFirst]).sees(504, "unknown");
-        town.messenger.keeps_one(&town);
+        town.messenger.keeps(&town, 1);
         let [failed, succeeded] = town.postman.receives_failed_and_succeeded(&town);
         failed.is_heard(&town, 202, "woken");
         order.retries().sees(409, "outcome_unknown");
@@ -258,7 +264,7 @@ fn an_effect_of_an_earlier_life_does_not_settle_a_later_one() {
 
         order.is_used_again_with(&[Fault::ResetBeforeCharge]).sees(504, "unknown");
         assert_ne!(order.upstream_key(), earlier);
-        town.messenger.keeps_one(&town);
+        town.messenger.keeps(&town, 1);
         letter.is_heard(&town, 200, "another_life");
         order.retries().sees(409, "outcome_unknown");
         town.messenger.goes(Pace::AtOnce);

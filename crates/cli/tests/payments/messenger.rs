@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
@@ -38,6 +39,9 @@ struct Way {
     pace: watch::Sender<Pace>,
     /// How many questions and answers it holds back.
     kept: watch::Sender<usize>,
+    /// How many it has held back so far, and how many of those, the oldest first, it has been told to let go.
+    held: AtomicUsize,
+    let_go: watch::Sender<usize>,
     questions: Mutex<Questions>,
 }
 
@@ -58,6 +62,8 @@ impl Messenger {
             api,
             pace: watch::Sender::new(Pace::AtOnce),
             kept: watch::Sender::new(0),
+            held: AtomicUsize::new(0),
+            let_go: watch::Sender::new(0),
             questions: Mutex::default(),
         });
         let routes = Router::new().fallback(carry).with_state(Arc::clone(&way));
@@ -69,11 +75,17 @@ impl Messenger {
         self.way.pace.send_replace(pace);
     }
 
-    /// Waits until it holds a question, or an answer, back.
-    pub(crate) fn keeps_one(&self, town: &Town) {
+    /// Waits until it holds so many questions, or answers, back.
+    pub(crate) fn keeps(&self, town: &Town, count: usize) {
         let mut kept = self.way.kept.subscribe();
-        let kept = async { tokio::time::timeout(FOREVER, kept.wait_for(|kept| *kept == 1)).await.is_ok() };
+        let kept =
+            async { tokio::time::timeout(FOREVER, kept.wait_for(|kept| *kept == count)).await.is_ok() };
         assert!(town.runtime.block_on(kept), "the gateway asks in a minute");
+    }
+
+    /// Lets go of what it has held for longest, and of nothing else.
+    pub(crate) fn lets_go_of_the_oldest(&self) {
+        self.way.let_go.send_modify(|count| *count += 1);
     }
 
     /// How many questions there have been.
@@ -108,7 +120,12 @@ impl Way {
             return;
         }
         let _kept = Kept::new(&self.kept);
-        let _changed = pace.wait_for(|pace| *pace == Pace::AtOnce).await;
+        let place = self.held.fetch_add(1, Ordering::SeqCst);
+        let mut let_go = self.let_go.subscribe();
+        tokio::select! {
+            _ = pace.wait_for(|pace| *pace == Pace::AtOnce) => {}
+            _ = let_go.wait_for(|count| *count > place) => {}
+        }
     }
 }
 

@@ -23,7 +23,7 @@ fn found_and_failed_for_good(town: &Town) -> (Order<'_>, Letter) {
     town.messenger.goes(Pace::KeepsAnswers);
     let order = town.order(100);
     order.pays_with(&[Fault::ResetAfterCharge, Fault::WebhookFailedFirst]).sees(504, "unknown");
-    town.messenger.keeps_one(town);
+    town.messenger.keeps(town, 1);
     let [failed, _] = town.postman.receives_failed_and_succeeded(town);
     (order, failed)
 }
@@ -34,7 +34,7 @@ fn not_found_and_succeeded(town: &Town) -> (Order<'_>, Letter) {
     town.messenger.goes(Pace::KeepsAnswers);
     let order = town.order(100);
     order.pays_with(&[Fault::LateCharge]).sees(504, "unknown");
-    town.messenger.keeps_one(town);
+    town.messenger.keeps(town, 1);
     town.time_passes();
     (order, town.postman.receives(town))
 }

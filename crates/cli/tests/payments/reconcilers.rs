@@ -30,7 +30,7 @@ fn is_being_asked_about<'a>(town: &'a Town, faults: &[Fault]) -> Order<'a> {
     town.messenger.goes(Pace::KeepsAnswers);
     let order = town.order(100);
     order.pays_with(faults).sees(504, "unknown");
-    town.messenger.keeps_one(town);
+    town.messenger.keeps(town, 1);
     order
 }
 
