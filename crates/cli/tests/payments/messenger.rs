@@ -120,11 +120,11 @@ impl Way {
             return;
         }
         let _kept = Kept::new(&self.kept);
-        let place = self.held.fetch_add(1, Ordering::SeqCst);
+        let before = self.held.fetch_add(1, Ordering::SeqCst);
         let mut let_go = self.let_go.subscribe();
         tokio::select! {
             _ = pace.wait_for(|pace| *pace == Pace::AtOnce) => {}
-            _ = let_go.wait_for(|count| *count > place) => {}
+            _ = let_go.wait_for(|count| *count > before) => {}
         }
     }
 }
