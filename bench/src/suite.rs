@@ -4,7 +4,7 @@
 //! others are this program in another role. Every figure is a ratio to a bare hyper proxy that takes its turns in between, as a median with the lowest
 //! and highest round; CPU time is read by process.
 //!
-//! Not here: profiles and counted budgets, which are tests.
+//! Not here: counted budgets, which are tests.
 
 mod cluster;
 mod commits;
@@ -18,6 +18,7 @@ mod nodes;
 mod options;
 mod page;
 mod peers;
+mod profiles;
 mod program;
 mod results;
 pub(crate) mod role;
@@ -40,7 +41,7 @@ use world::{Front, World};
 type Measure = fn(&mut Run) -> Outcome<Part>;
 
 /// In the order in which they run.
-const PARTS: [(&str, Measure); 11] = [
+const PARTS: [(&str, Measure); 12] = [
     ("fresh", matrix::fresh),
     ("replays", matrix::replays),
     ("reads", matrix::reads),
@@ -51,6 +52,7 @@ const PARTS: [(&str, Measure); 11] = [
     ("rows", tables::run),
     ("sizes", sizes::run),
     ("nodes", nodes::run),
+    ("profiles", profiles::run),
     ("peers", peers::run),
 ];
 

@@ -25,6 +25,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+/// The gateway asks for memory some sixty times a request, from all its threads: see docs/decisions/0016-hot-path.md.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Makes a POST take effect once.
 #[derive(Parser)]
 #[command(

@@ -40,7 +40,8 @@ pub enum AnyStore {
     Redis(Box<RedisStore>),
 }
 
-/// The same call on whichever store it is.
+/// The same call on whichever store it is. One that is awaited is boxed: its future would be as large as the largest store's, and with it that
+/// of whoever calls, which is moved and copied on the way of every request.
 macro_rules! on_any {
     ($store:expr, $inner:ident => $call:expr) => {
         match $store {
@@ -79,63 +80,63 @@ impl Store for AnyStore {
     }
 
     async fn apply(&self, batch: &[Write]) -> Result<Vec<Outcome>> {
-        on_any!(self, store => store.apply(batch).await)
+        on_any!(self, store => Box::pin(store.apply(batch)).await)
     }
 
     async fn read(&self, ids: &[RecordId]) -> Result<Vec<Result<Option<Record>>>> {
-        on_any!(self, store => store.read(ids).await)
+        on_any!(self, store => Box::pin(store.read(ids)).await)
     }
 
     async fn due_in(&self, what: Due, moments: Moments, limit: usize) -> Result<Scan> {
-        on_any!(self, store => store.due_in(what, moments, limit).await)
+        on_any!(self, store => Box::pin(store.due_in(what, moments, limit)).await)
     }
 
     async fn waiting(&self, turn: &Turn, now: Timestamp) -> Result<Waiting> {
-        on_any!(self, store => store.waiting(turn, now).await)
+        on_any!(self, store => Box::pin(store.waiting(turn, now)).await)
     }
 
     async fn backlog(&self) -> Result<Backlog> {
-        on_any!(self, store => store.backlog().await)
+        on_any!(self, store => Box::pin(store.backlog()).await)
     }
 
     async fn doubts(&self) -> Result<Doubts> {
-        on_any!(self, store => store.doubts().await)
+        on_any!(self, store => Box::pin(store.doubts()).await)
     }
 
     async fn browse(&self, filter: &Filter, after: Option<&Cursor>, limit: usize) -> Result<Page> {
-        on_any!(self, store => store.browse(filter, after, limit).await)
+        on_any!(self, store => Box::pin(store.browse(filter, after, limit)).await)
     }
 
     async fn counts(&self) -> Result<Counts> {
-        on_any!(self, store => store.counts().await)
+        on_any!(self, store => Box::pin(store.counts()).await)
     }
 
     async fn tell(&self, entries: &[Entry]) -> Result<()> {
-        on_any!(self, store => store.tell(entries).await)
+        on_any!(self, store => Box::pin(store.tell(entries)).await)
     }
 
     async fn story(&self, id: RecordId, limit: usize) -> Result<Vec<Entry>> {
-        on_any!(self, store => store.story(id, limit).await)
+        on_any!(self, store => Box::pin(store.story(id, limit)).await)
     }
 
     async fn drop_entries(&self, before: Timestamp, limit: usize) -> Result<usize> {
-        on_any!(self, store => store.drop_entries(before, limit).await)
+        on_any!(self, store => Box::pin(store.drop_entries(before, limit)).await)
     }
 
     async fn keep_apart(&self, apart: &Apart) -> Result<()> {
-        on_any!(self, store => store.keep_apart(apart).await)
+        on_any!(self, store => Box::pin(store.keep_apart(apart)).await)
     }
 
     async fn apart(&self, after: Option<&Apart>, limit: usize) -> Result<Vec<Apart>> {
-        on_any!(self, store => store.apart(after, limit).await)
+        on_any!(self, store => Box::pin(store.apart(after, limit)).await)
     }
 
     async fn drop_apart(&self, apart: &[Apart]) -> Result<()> {
-        on_any!(self, store => store.drop_apart(apart).await)
+        on_any!(self, store => Box::pin(store.drop_apart(apart)).await)
     }
 
     async fn clock(&self) -> Result<Timestamp> {
-        on_any!(self, store => store.clock().await)
+        on_any!(self, store => Box::pin(store.clock()).await)
     }
 
     fn local_clock(&self) -> Option<Clock> {

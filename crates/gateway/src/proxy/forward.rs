@@ -1,5 +1,7 @@
 //! Heads on their way: what is of one connection stays there, what a proxy has to say is added.
 
+use std::net::IpAddr;
+
 use http::header::{self, Entry, HeaderMap, HeaderName, HeaderValue};
 use http::uri::{Authority, PathAndQuery, Scheme, Uri};
 use http::{Response, Version};
@@ -17,9 +19,17 @@ use crate::public::{Peer, Secure};
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// Which attempt it is: the fence, which grows with every one. Never a client's.
 const ATTEMPT: HeaderName = HeaderName::from_static("idempotency-attempt");
-static ATTEMPT_AS_VARIABLE: HeaderName = HeaderName::from_static("idempotency_attempt");
-static KEY_AS_VARIABLE: HeaderName = HeaderName::from_static("idempotency_key");
-static HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
+/// What no client says to an upstream, beside what is of a connection.
+static NOT_THE_CLIENTS: [HeaderName; 6] = [
+    // The gateway has answered it, or will.
+    header::EXPECT,
+    header::HOST,
+    ATTEMPT,
+    // Upstreams that know headers as variables (CGI, WSGI) read these as the attempt and the key.
+    HeaderName::from_static("idempotency_attempt"),
+    HeaderName::from_static("idempotency_key"),
+    HeaderName::from_static("http2-settings"),
+];
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -39,20 +49,12 @@ pub(super) fn request(
 
     let headers = &mut head.headers;
     let takes_trailers = takes_trailers(headers);
-    drop_hop_by_hop(headers, &[]);
+    drop_hop_by_hop(headers, &[], &NOT_THE_CLIENTS);
     // gRPC servers insist on it; frames pass as they come, so it is true of this hop too.
     let may_speak_two = upstream.http == Http::Two || (upstream.http == Http::Auto && upstream.is_tls);
     if takes_trailers && may_speak_two {
         headers.insert(header::TE, HeaderValue::from_static("trailers"));
     }
-    // The gateway has answered it, or will.
-    headers.remove(header::EXPECT);
-    headers.remove(header::HOST);
-    headers.remove(ATTEMPT);
-    // Upstreams that know headers as variables (CGI, WSGI) read these as the ones above.
-    headers.remove(&ATTEMPT_AS_VARIABLE);
-    headers.remove(&KEY_AS_VARIABLE);
-    headers.remove(&HTTP2_SETTINGS);
     if let Some(attempt) = attempt {
         forward_key(headers, attempt);
         headers.insert(ATTEMPT, HeaderValue::from(attempt.fence.as_raw()));
@@ -104,7 +106,7 @@ pub(super) fn response(mut response: Response<Incoming>, is_protected: bool) -> 
     *response.version_mut() = Version::HTTP_11;
     let headers = response.headers_mut();
     // The upstream's account is for this hop, so a `Connection` that names it changes nothing.
-    drop_hop_by_hop(headers, &[OUTCOME]);
+    drop_hop_by_hop(headers, &[OUTCOME], &[]);
     if !is_protected {
         // The layer reads it otherwise, and takes it out.
         headers.remove(OUTCOME);
@@ -137,8 +139,8 @@ fn root() -> PathAndQuery {
     PathAndQuery::from_static("/")
 }
 
-/// Every header that `Connection` names, then the usual ones.
-fn drop_hop_by_hop(headers: &mut HeaderMap, spared: &[HeaderName]) {
+/// Every header that `Connection` names, then the usual ones and `others`.
+fn drop_hop_by_hop(headers: &mut HeaderMap, spared: &[HeaderName], others: &[HeaderName]) {
     if headers.contains_key(header::CONNECTION) {
         let named = connection_options(headers).filter_map(|name| name.parse().ok());
         let named: Vec<HeaderName> = named.filter(|name| !spared.contains(name)).collect();
@@ -146,7 +148,9 @@ fn drop_hop_by_hop(headers: &mut HeaderMap, spared: &[HeaderName]) {
             headers.remove(name);
         }
     }
-    for name in &HOP_BY_HOP {
+    // Those that are there are few, and to look for one that is not costs as much as to find it.
+    let is_dropped = |name: &&HeaderName| HOP_BY_HOP.contains(name) || others.contains(name);
+    while let Some(name) = headers.keys().find(is_dropped).cloned() {
         headers.remove(name);
     }
 }
@@ -206,7 +210,7 @@ fn forwarded(headers: &mut HeaderMap, peer: Option<Peer>, host: Option<&HeaderVa
     let mut element = String::with_capacity(96);
     if let Some(Peer(address)) = peer {
         let ip = address.ip().to_canonical();
-        let text = ip.to_string();
+        let text = text_of(ip);
         let (before, after) = if ip.is_ipv6() { ("for=\"[", "]\";") } else { ("for=", ";") };
         element.extend([before, &text, after]);
         append_to_list(headers, &FORWARDED_FOR, &text);
@@ -221,9 +225,43 @@ fn forwarded(headers: &mut HeaderMap, peer: Option<Peer>, host: Option<&HeaderVa
     headers.insert(FORWARDED_PROTO, HeaderValue::from_static(proto));
 }
 
+/// An address in its usual spelling.
+fn text_of(ip: IpAddr) -> String {
+    let IpAddr::V4(ip) = ip else { return ip.to_string() };
+    let mut text = String::with_capacity(15);
+    for (place, octet) in ip.octets().into_iter().enumerate() {
+        if place > 0 {
+            text.push('.');
+        }
+        for (least, power) in [(100, 100), (10, 10), (0, 1)] {
+            if octet >= least {
+                text.push(char::from(b'0' + octet / power % 10));
+            }
+        }
+    }
+    text
+}
+
 /// Lists go on at their end: what came from the client is before ours.
 fn append_to_list(headers: &mut HeaderMap, name: &HeaderName, element: &str) {
     if let Ok(value) = HeaderValue::from_str(element) {
         headers.append(name, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+    use super::text_of;
+
+    #[test]
+    fn addresses_are_spelt_as_ever() {
+        for octet in 0..=u8::MAX {
+            let ip = IpAddr::V4(Ipv4Addr::new(octet, 0, u8::MAX - octet, octet / 2));
+            assert_eq!(text_of(ip), ip.to_string());
+        }
+        let ip = IpAddr::V6(Ipv6Addr::LOCALHOST);
+        assert_eq!(text_of(ip), "::1");
     }
 }
