@@ -7,16 +7,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use oncegate_store::Result;
 use oncegate_store::join::{Asking, Connection, Opened, Transaction, Transactions, Value};
 
-/// How many were begun, and how many committed.
+/// How many could not be begun because the key was in use, and how many were committed.
 #[derive(Default)]
 pub(crate) struct Count {
-    begun: AtomicUsize,
+    occupied: AtomicUsize,
     committed: AtomicUsize,
 }
 
 impl Count {
-    pub(crate) fn begun(&self) -> usize {
-        self.begun.load(Ordering::SeqCst)
+    pub(crate) fn occupied(&self) -> usize {
+        self.occupied.load(Ordering::SeqCst)
     }
 
     pub(crate) fn committed(&self) -> usize {
@@ -33,17 +33,18 @@ impl<T: Transactions> Transactions for Counted<T> {
     type Transaction = CountedTransaction<T::Transaction>;
 
     async fn begin(&self) -> Result<Self::Transaction> {
-        self.count.begun.fetch_add(1, Ordering::SeqCst);
         Ok(CountedTransaction { inner: self.inner.begin().await?, count: Arc::clone(&self.count) })
     }
 
     async fn begin_with(&self, opening: String) -> Result<Opened<Self::Transaction>> {
-        self.count.begun.fetch_add(1, Ordering::SeqCst);
         Ok(match self.inner.begin_with(opening).await? {
             Opened::Begun(inner) => {
                 Opened::Begun(CountedTransaction { inner, count: Arc::clone(&self.count) })
             }
-            Opened::Occupied => Opened::Occupied,
+            Opened::Occupied => {
+                self.count.occupied.fetch_add(1, Ordering::SeqCst);
+                Opened::Occupied
+            }
             Opened::Unable => Opened::Unable,
         })
     }

@@ -158,8 +158,8 @@ async fn a_duplicate_that_waits_on_another_node_is_given_the_answer() {
     let mut first = call().open(node.addr).await;
     gate.entered().await;
     let mut duplicate = call().open(another.addr).await;
-    // It has asked the database once, was told that there is a twin, and has rolled back.
-    until("it has looked", async || looked.begun() > 0).await;
+    // It has asked the database, and was told that there is a twin. One that asks while the first commits may run, and is rolled back.
+    until("it has looked", async || looked.occupied() > 0).await;
     assert!(duplicate.is_silent());
     gate.open();
     first.reply().await.unwrap().expect_first(200, "run 1");
