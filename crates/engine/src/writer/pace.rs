@@ -46,7 +46,7 @@ impl Pace {
 
     /// A commit took so long.
     pub(super) fn committed(&mut self, took: Duration) {
-        let of_old = self.commit - self.commit / (1 << SMOOTHING);
+        let of_old = self.commit.saturating_sub(self.commit / (1 << SMOOTHING));
         self.commit = of_old.saturating_add(took / (1 << SMOOTHING));
     }
 
@@ -86,7 +86,7 @@ mod tests {
         assert_eq!(pace.linger(), asked);
         commits(&mut pace, Duration::from_millis(1));
         assert!(pace.linger() > Duration::from_micros(990) && pace.linger() <= Duration::from_millis(1));
-        pace.committed(Duration::from_secs(60));
+        pace.committed(Duration::from_mins(1));
         assert_eq!(pace.linger(), LONGEST, "a disk that stands still holds nobody up afterwards");
         commits(&mut pace, Duration::from_micros(50));
         assert_eq!(pace.linger(), asked);
