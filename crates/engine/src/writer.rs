@@ -290,16 +290,13 @@ impl<S: Store> Thread<S> {
         Some(batch)
     }
 
-    fn commit(&mut self, batch: Batch) {
+    fn commit(&self, batch: Batch) {
         let Batch { writes, waiting } = batch;
         self.batch_size.record(u32::try_from(writes.len()).unwrap_or(u32::MAX));
         self.shared.commits.fetch_add(1, Ordering::Relaxed);
         self.shared.writes.fetch_add(writes.len() as u64, Ordering::Relaxed);
         let many = writes.len() >= MANY;
-        let started = Instant::now();
-        let applied = self.apply(&writes);
-        self.pace.committed(started.elapsed());
-        match applied {
+        match self.apply(&writes) {
             Ok(outcomes) => {
                 self.breaker.succeeded();
                 let tell = move || {

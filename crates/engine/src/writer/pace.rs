@@ -1,8 +1,8 @@
 //! When to let a batch grow.
 //!
 //! A lone request never waits: it is all that is in flight. Under load a commit costs the same for one write as for many,
-//! so a short wait for those who are about to come saves commits, and the processor time in them. Where the processor is what is short, others take
-//! longer to come, and so do commits: the wait grows with them, and is never longer than a commit takes. Numbers in docs/decisions/0006-engine.md.
+//! so a short wait for those who are about to come saves commits, and the processor time in them. Numbers in
+//! docs/decisions/0006-engine.md.
 
 use std::time::Duration;
 
@@ -10,10 +10,8 @@ use std::time::Duration;
 const FROM: u32 = 4;
 /// So many requests in flight are written together; of more, one half is written while the other half is answered.
 const TOGETHER: usize = 32;
-/// How slowly an average follows, as a power of two.
+/// How slowly the average follows, as a power of two.
 const SMOOTHING: u32 = 3;
-/// However long commits take, nobody waits longer than this for others to come.
-const LONGEST: Duration = Duration::from_millis(2);
 
 /// Watches how large batches are.
 #[derive(Debug)]
@@ -21,18 +19,16 @@ pub(super) struct Pace {
     linger: Duration,
     /// The moving average of batch sizes, times 2^`SMOOTHING`.
     average: u32,
-    /// The moving average of how long commits take.
-    commit: Duration,
 }
 
 impl Pace {
     pub(super) const fn new(linger: Duration) -> Self {
-        Self { linger, average: 1 << SMOOTHING, commit: Duration::ZERO }
+        Self { linger, average: 1 << SMOOTHING }
     }
 
     /// The longest wait.
-    pub(super) fn linger(&self) -> Duration {
-        self.linger.max(self.commit.min(LONGEST))
+    pub(super) const fn linger(&self) -> Duration {
+        self.linger
     }
 
     /// How many to wait for, given how many are here and how many requests are in flight; `None`: do not wait.
@@ -42,12 +38,6 @@ impl Pace {
         // As many again as usual: batches double until nobody is left to wait for.
         let wanted = (2 * average as usize).min(others).min(batch_max);
         (average >= FROM && wanted > here && !self.linger.is_zero()).then_some(wanted)
-    }
-
-    /// A commit took so long.
-    pub(super) fn committed(&mut self, took: Duration) {
-        let of_old = self.commit.saturating_sub(self.commit / (1 << SMOOTHING));
-        self.commit = of_old.saturating_add(took / (1 << SMOOTHING));
     }
 
     /// A batch of this size was taken.
@@ -74,22 +64,6 @@ mod tests {
         let pace = after(&[256; 100]);
         assert_eq!(pace.wanted(1, 1, 256), None, "all that is in flight is here");
         assert_eq!(after(&[1; 100]).wanted(1, 500, 256), None, "the others are busy elsewhere");
-    }
-
-    #[test]
-    fn a_wait_is_no_longer_than_a_commit_and_no_shorter_than_was_asked_for() {
-        let mut pace = after(&[64; 100]);
-        let asked = Duration::from_micros(300);
-        let commits = |pace: &mut Pace, took: Duration| (0..100).for_each(|_| pace.committed(took));
-        assert_eq!(pace.linger(), asked);
-        commits(&mut pace, Duration::from_micros(50));
-        assert_eq!(pace.linger(), asked);
-        commits(&mut pace, Duration::from_millis(1));
-        assert!(pace.linger() > Duration::from_micros(990) && pace.linger() <= Duration::from_millis(1));
-        pace.committed(Duration::from_mins(1));
-        assert_eq!(pace.linger(), LONGEST, "a disk that stands still holds nobody up afterwards");
-        commits(&mut pace, Duration::from_micros(50));
-        assert_eq!(pace.linger(), asked);
     }
 
     #[test]
