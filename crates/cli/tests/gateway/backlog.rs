@@ -28,9 +28,9 @@ const OTHERS: usize = 100;
 const EACH: usize = 3;
 const BODY_BYTES: usize = 1 << 10;
 const AT_ONCE: usize = 32;
-/// What the gateway may use more than one with nothing to do: requests that run, what it keeps of answers, and room for a noisy allocator.
-/// All of what waits would be ten times as much.
-const BOUND_KIB: usize = AT_ONCE * (192 + 2) + (1 << 10) + (8 << 10);
+/// What the gateway may use more than one with nothing to do: requests that run, what it keeps of answers, and room for an allocator that has pages of
+/// its own for each thread and each size. All of what waits would be more than three times as much.
+const BOUND_KIB: usize = AT_ONCE * (192 + 2) + (1 << 10) + (24 << 10);
 
 /// How far the backlog is worked off, and what the store itself may have of the gateway's memory meanwhile.
 #[derive(Clone, Copy)]
