@@ -32,15 +32,16 @@ use super::trail::TELL;
 pub const BEGIN_TO_JOIN: &str = "BEGIN IMMEDIATE; SAVEPOINT oncegate";
 const STILL_OPEN: &str = "RELEASE oncegate; SAVEPOINT oncegate";
 
-// A row, and in the same call its answer: a call wakes the thread that owns the connection, which costs more than the statement; and the end of each
-// statement may wake whoever waits for it.
+// A row, and in the same call its answer: a call wakes the thread that owns the connection, which costs more than the statement.
 
-/// A new key, at the next place in the order of arrival, with its answer if it has one: all of it is done by the view's trigger. A transaction has
-/// one row to write, so the savepoint is not needed again.
+/// A new key, at the next place in the order of arrival.
 static INSERT_ROW: LazyLock<String> = LazyLock::new(|| {
+    let arrive = "UPDATE record_reserved SET arrived = 1 + max(arrived, coalesce((SELECT max(seq) FROM record), 0)) WHERE seq = 0";
     let (columns, places) = columns_and_places();
+    let arrived = "(SELECT arrived FROM record_reserved WHERE seq = 0)";
     format!(
-        "RELEASE oncegate; INSERT INTO record_joined ({columns}, bytes) VALUES ({places}, ?{ANSWER}) RETURNING 1 AS number"
+        "{STILL_OPEN}; {arrive}; INSERT INTO record ({columns}, seq) VALUES ({places}, {arrived}) \
+         ON CONFLICT (id) DO NOTHING RETURNING 1 AS number"
     )
 });
 /// A row that was in flight, or that `record_settled` had, in its place. Who has the memory of those tables hears of it through the generation.
@@ -74,6 +75,7 @@ fn with_answer(insert: &str) -> String {
     format!("{insert}; {answer}, ?{ANSWER} WHERE changes() = 1")
 }
 
+static INSERT_SETTLED: LazyLock<String> = LazyLock::new(|| with_answer(&INSERT_ROW));
 static LEAVE_FLIGHT_SETTLED: LazyLock<String> = LazyLock::new(|| with_answer(&LEAVE_FLIGHT));
 /// Every column but the identity, where the row has the version that is expected.
 static SWAP_ROW: LazyLock<String> = LazyLock::new(|| {
@@ -146,7 +148,7 @@ impl Join for SqliteStore {
             Cow::Borrowed(if is_settled { settled.as_str() } else { unsettled.as_str() })
         };
         let sql = match (&appended, expected) {
-            (None, None) => Cow::Borrowed(INSERT_ROW.as_str()),
+            (None, None) => chosen(&INSERT_ROW, &INSERT_SETTLED),
             (None, Some(_)) => chosen(&SWAP_UNSETTLED, &SWAP_SETTLED),
             (Some(_), None) => return Ok(Joined::Refused),
             (Some(Appended::InFlight(held)), Some(expected)) => {
