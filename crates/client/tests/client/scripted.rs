@@ -147,10 +147,14 @@ async fn connection<S: AsyncRead + AsyncWrite + Reset + Unpin>(
             let length = if what == "drip" { "content-length: 100000" } else { "idempotency-expires: x" };
             let head = format!("HTTP/1.1 201 Created\r\nconnection: close\r\n{length}\r\n\r\n");
             stream.write_all(head.as_bytes()).await?;
+            // Byte by byte, until the client has gone: nothing more comes from it before that.
             loop {
                 stream.write_all(b".").await?;
                 stream.flush().await?;
-                tokio::time::sleep(Duration::from_millis(20)).await;
+                let gone = tokio::time::timeout(Duration::from_millis(20), stream.read_u8()).await;
+                if let Ok(gone) = gone {
+                    gone?;
+                }
             }
         }
         _ => stream.write_all(answer(step).as_bytes()).await?,

@@ -1,7 +1,7 @@
 //! A row that was written in a caller's transaction is as the store would have written it.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::task::Poll;
 
 use oncegate_conformance::samples::{FAR_AHEAD, LONG_AGO, entry, every_shape, reserved};
 use oncegate_core::audit::Act;
@@ -155,6 +155,22 @@ async fn whoever_begins_with_a_key_that_is_occupied_is_told_so_and_leaves_nothin
     until("what was dropped is rolled back", is_free).await;
 }
 
+/// Polls it so often, and drops it then, wherever it has come to.
+async fn given_up_after(mut polls: usize, work: impl Future<Output = ()>) {
+    let mut work = std::pin::pin!(work);
+    std::future::poll_fn(|cx| {
+        if polls == 0 {
+            return Poll::Ready(());
+        }
+        polls -= 1;
+        match work.as_mut().poll(cx) {
+            Poll::Pending if polls > 0 => Poll::Pending,
+            _ => Poll::Ready(()),
+        }
+    })
+    .await;
+}
+
 /// A client hangs up, or a limit passes, while a transaction begins: no connection comes back to the pool in the middle of one, or with
 /// the key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -163,24 +179,19 @@ async fn a_beginning_that_nobody_waits_for_leaves_nothing_behind() {
     let store = base.store().await;
     let pool = base.through_one(&base.place.url).pool();
     let outside = "SELECT transaction_timestamp() = statement_timestamp()";
-    for pauses in 0..40 {
+    for polls in 0..40 {
         let opening = store.opening(reserved("a", 1, FAR_AHEAD).id).unwrap();
         let opened = async {
-            match pauses % 2 {
+            match polls % 2 {
                 0 => drop(pool.begin().await),
                 _ => drop(pool.begin_with(opening).await),
             }
         };
-        let pausing = async {
-            for _ in 0..pauses / 2 {
-                tokio::time::sleep(Duration::from_micros(50)).await;
-            }
-        };
-        tokio::select! { biased; () = pausing => {}, () = opened => {} }
+        given_up_after(polls / 2, opened).await;
         // As a simple query: a prepared one begins with its preparation.
         let row = sqlx::raw_sql(outside).fetch_one(&pool.0).await.unwrap();
         let is_outside: bool = row.get(0);
-        assert!(is_outside, "given up after {pauses} pauses");
+        assert!(is_outside, "given up after {} polls", polls / 2);
     }
     let locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database = \
                  (SELECT oid FROM pg_database WHERE datname = current_database()) AND pid = pg_backend_pid()";
