@@ -55,9 +55,16 @@ const ACCOUNTS_ON_POSTGRES: &str = "INSERT INTO account SELECT n, 0 FROM generat
 
 /// Measures both databases.
 pub(crate) fn run(options: &Options) -> Outcome {
-    on_postgres(options)?;
-    on_sqlite(options)?;
-    promises::run(options)
+    // `--only sqlite` and `--only postgres` are databases; contenders have other names.
+    let asked = |database: &str| options.only.iter().any(|only| only == database);
+    let (sqlite, postgres) = (asked("sqlite"), asked("postgres"));
+    if postgres || !sqlite {
+        on_postgres(options)?;
+    }
+    if sqlite || !postgres {
+        on_sqlite(options)?;
+    }
+    if sqlite || postgres { Ok(()) } else { promises::run(options) }
 }
 
 fn on_postgres(options: &Options) -> Outcome {
@@ -85,8 +92,8 @@ fn on_postgres(options: &Options) -> Outcome {
 }
 
 fn on_sqlite(options: &Options) -> Outcome {
-    let files = ["plain", "many", "atomic"].map(|name| options.dir.join(format!("atomic-{name}.db")));
-    let [plain, many, joined] = &files;
+    let files = ["plain", "many", "one", "atomic"].map(|name| options.dir.join(format!("atomic-{name}.db")));
+    let [plain, many, one, joined] = &files;
     for file in &files {
         fill::remove(file)?;
     }
@@ -97,12 +104,15 @@ fn on_sqlite(options: &Options) -> Outcome {
             let pool = sqlite(file, connections).await?;
             serve(Router::new().route("/payments", post(plain_on_sqlite)).with_state(pool)).await
         };
-        let store = SqliteStore::open(joined)?;
-        let atomic = atomic(store, SqliteTransactions(sqlite(joined, POOL).await?)).await?;
+        let atomically = async |file: &Path, connections: u32| {
+            let store = SqliteStore::open(file)?;
+            atomic(store, SqliteTransactions(sqlite(file, connections).await?)).await
+        };
         Outcome::Ok([
             (PLAIN, plainly(plain, 1).await?),
             (PLAIN_MANY, plainly(many, POOL).await?),
-            ("atomic handler", atomic),
+            ("atomic handler", atomically(one, 1).await?),
+            ("atomic handler, 16 connections", atomically(joined, POOL).await?),
         ])
     })?;
     measure(options, "SQLite", &services)?;
@@ -121,7 +131,8 @@ fn measure(options: &Options, database: &str, services: &[(&'static str, SocketA
             (*name, Box::new(move || load.run()))
         };
         let mut contenders: Vec<Contender> = services.iter().map(contender).collect();
-        contenders.retain(|(name, _)| options.admits(name));
+        let by_name = options.only.iter().any(|only| services.iter().any(|(name, _)| name == only));
+        contenders.retain(|(name, _)| !by_name || options.admits(name));
         let turns: Vec<Vec<Turn>> = interleave(options.rounds, &mut contenders, |(_, turn)| turn())?;
         let names: Vec<_> = contenders.iter().map(|(name, _)| *name).collect();
         for base in [PLAIN, PLAIN_MANY].into_iter().filter(|base| names.contains(base)) {

@@ -68,6 +68,10 @@ impl Ledger {
         Ok(statement.query_row([], ledger)?)
     }
 
+    pub(super) const fn generation(&self) -> i64 {
+        self.generation
+    }
+
     fn keep(&self, connection: &Connection) -> Result<(), Failure> {
         let bound = params![self.generation, self.arrived, self.settled];
         connection.prepare_cached(KEEP_LEDGER)?.execute(bound)?;
@@ -101,6 +105,14 @@ impl Memory {
         match self.reserved.get(id) {
             Some(held) => Found::InFlight(held.clone()),
             None => self.ids.get(id).map_or(Found::Elsewhere, Found::SettledAt),
+        }
+    }
+
+    /// The generation at which neither of the two tables has it, if that is what is known.
+    fn lacks(&self, id: RecordId) -> Option<i64> {
+        match self.find(id) {
+            Found::Elsewhere => self.generation,
+            Found::InFlight(_) | Found::SettledAt(_) => None,
         }
     }
 
@@ -177,6 +189,12 @@ impl Shared {
             drop(memory);
             self.0.write().unwrap_or_else(PoisonError::into_inner).catch_up(connection, &ledger)?;
         }
+    }
+
+    /// A generation at which neither of the two tables had it. Whoever finds the file at that generation, and nobody else able to write, need not
+    /// look for it.
+    pub(super) fn lacks(&self, id: RecordId) -> Option<i64> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).lacks(id)
     }
 
     /// After `COMMIT`.

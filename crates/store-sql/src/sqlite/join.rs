@@ -4,7 +4,8 @@
 //! then holds the file from its `BEGIN IMMEDIATE` to its commit; other processes wait for SQLite's lock, as ever. The row is read before
 //! that, so that the file is not held meanwhile and whoever is replayed needs no turn; what has changed since, the index or the version
 //! refuses. While a transaction holds the file nobody else commits, so what the store's own connection reads then is what it would read: that
-//! is how a row of the happy path is looked for, whose tables have no index over ids. A joined write leaves its row in `record`.
+//! is how a row of the happy path is looked for, whose tables have no index over ids. (A new key is not looked for: what is remembered of those tables
+//! is right if the file is at the same generation, and the row's own statement asks for that.) A joined write leaves its row in `record`.
 
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
@@ -34,14 +35,13 @@ const STILL_OPEN: &str = "RELEASE oncegate; SAVEPOINT oncegate";
 
 // A row, and in the same call its answer: a call wakes the thread that owns the connection, which costs more than the statement.
 
-/// A new key, at the next place in the order of arrival.
+/// A new key, at the next place in the order of arrival, if the file is at the generation at which no other table had it.
 static INSERT_ROW: LazyLock<String> = LazyLock::new(|| {
     let arrive = "UPDATE record_reserved SET arrived = 1 + max(arrived, coalesce((SELECT max(seq) FROM record), 0)) WHERE seq = 0";
     let (columns, places) = columns_and_places();
-    let arrived = "(SELECT arrived FROM record_reserved WHERE seq = 0)";
     format!(
-        "{STILL_OPEN}; {arrive}; INSERT INTO record ({columns}, seq) VALUES ({places}, {arrived}) \
-         ON CONFLICT (id) DO NOTHING RETURNING 1 AS number"
+        "{STILL_OPEN}; {arrive}; INSERT INTO record ({columns}, seq) SELECT {places}, arrived FROM record_reserved \
+         WHERE seq = 0 AND generation = ?{GENERATION} ON CONFLICT (id) DO NOTHING RETURNING 1 AS number"
     )
 });
 /// A row that was in flight, or that `record_settled` had, in its place. Who has the memory of those tables hears of it through the generation.
@@ -96,6 +96,7 @@ static SWAP_UNSETTLED: LazyLock<String> = LazyLock::new(|| {
 const ANSWER: usize = COLUMNS.len() + 1;
 const EXPECTED: usize = COLUMNS.len() + 2;
 const ARRIVAL: usize = COLUMNS.len() + 3;
+const GENERATION: usize = COLUMNS.len() + 4;
 
 /// Where a row is that is not in `record`.
 enum Appended {
@@ -130,31 +131,50 @@ impl Join for SqliteStore {
                 return Err(failed("rows are removed by the reaper, not in a caller's transaction"));
             }
         };
-        let id = record.id;
-        // The caller has begun to write, so nobody else can: what is looked at here stays as it is until it has ended.
-        let appended = self.writer.look("join", |connection, shared| {
-            let look = |memory: &Memory| memory.find(id);
-            shared.looking(connection, look, |tx, _, found| {
-                Ok(match found {
-                    Found::InFlight(held) => Some(Appended::InFlight(held)),
-                    Found::SettledAt(seq) => settled::head(tx, seq, id)?.map(Appended::Settled),
-                    Found::Elsewhere => None,
-                })
-            })
-        })?;
+        if !self.put(connection, record, expected).await? {
+            return Ok(Joined::Refused);
+        }
+        if let Some(entry) = &write.entry {
+            ask(connection, TELL, &told(entry)).await?;
+        }
+        Ok(Joined::Written)
+    }
+}
+
+impl SqliteStore {
+    /// Whether it was written.
+    async fn put(
+        &self,
+        connection: &mut dyn Connection,
+        record: &Record,
+        expected: Option<i64>,
+    ) -> Result<bool> {
         let answer = record.encode_answer();
         let is_settled = answer.is_some();
         let chosen = |unsettled: &'static LazyLock<String>, settled: &'static LazyLock<String>| {
             Cow::Borrowed(if is_settled { settled.as_str() } else { unsettled.as_str() })
         };
+        let mut values = columns(record)?;
+        values.push(Value::Bytes(answer.map(Cow::Owned)));
+        values.extend([expected, None, None].map(Value::Int));
+        // Mostly a new key, and the memory is where the file is: then its own statement finds that out, and nobody has to look.
+        if expected.is_none()
+            && let Some(generation) = self.shared.lacks(record.id)
+        {
+            values[GENERATION - 1] = Value::Int(Some(generation));
+            if !ask(connection, &chosen(&INSERT_ROW, &INSERT_SETTLED), &values).await?.is_empty() {
+                return Ok(true);
+            }
+        }
+        let (generation, appended) = self.look_for(record.id)?;
         let sql = match (&appended, expected) {
             (None, None) => chosen(&INSERT_ROW, &INSERT_SETTLED),
             (None, Some(_)) => chosen(&SWAP_UNSETTLED, &SWAP_SETTLED),
-            (Some(_), None) => return Ok(Joined::Refused),
+            (Some(_), None) => return Ok(false),
             (Some(Appended::InFlight(held)), Some(expected)) => {
                 match &held.row {
                     Row::Readable(current) if current.version.as_raw() == expected => {}
-                    Row::Readable(_) => return Ok(Joined::Refused),
+                    Row::Readable(_) => return Ok(false),
                     Row::Unreadable { problem, .. } => {
                         return Err(StoreError::new(Kind::Unreadable, Effect::None, "join").because(*problem));
                     }
@@ -171,16 +191,24 @@ impl Join for SqliteStore {
             Some(Appended::InFlight(held)) => Some(held.arrival),
             Some(Appended::Settled(head)) => Some(head.arrival),
         };
-        let mut values = columns(record)?;
-        values.push(Value::Bytes(answer.map(Cow::Owned)));
-        values.extend([expected, arrival].map(Value::Int));
-        if ask(connection, &sql, &values).await?.is_empty() {
-            return Ok(Joined::Refused);
-        }
-        if let Some(entry) = &write.entry {
-            ask(connection, TELL, &told(entry)).await?;
-        }
-        Ok(Joined::Written)
+        values[ARRIVAL - 1] = Value::Int(arrival);
+        values[GENERATION - 1] = Value::Int(Some(generation));
+        Ok(!ask(connection, &sql, &values).await?.is_empty())
+    }
+
+    /// The caller has begun to write, so nobody else can: what is looked at here stays as it is until it has ended.
+    fn look_for(&self, id: RecordId) -> Result<(i64, Option<Appended>)> {
+        self.writer.look("join", |connection, shared| {
+            let look = |memory: &Memory| memory.find(id);
+            shared.looking(connection, look, |tx, ledger, found| {
+                let appended = match found {
+                    Found::InFlight(held) => Some(Appended::InFlight(held)),
+                    Found::SettledAt(seq) => settled::head(tx, seq, id)?.map(Appended::Settled),
+                    Found::Elsewhere => None,
+                };
+                Ok((ledger.generation(), appended))
+            })
+        })
     }
 }
 

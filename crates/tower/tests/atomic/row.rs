@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::task::Poll;
 
-use oncegate_conformance::samples::{FAR_AHEAD, LONG_AGO, entry, every_shape, reserved};
+use oncegate_conformance::samples::{FAR_AHEAD, LONG_AGO, entry, every_shape, moved_to, reserved};
 use oncegate_core::audit::Act;
 use oncegate_core::identity::Version;
-use oncegate_core::record::Record;
+use oncegate_core::record::{Record, StateKind};
 use oncegate_store::drive::read_one;
 use oncegate_store::join::{Join, Joined, Opened, Taken, Transaction as _, Transactions as _};
-use oncegate_store::{Store as _, Write};
+use oncegate_store::{Outcome, Store as _, Write};
 use oncegate_test_servers::until;
 use sqlx::Row as _;
 
@@ -73,6 +73,27 @@ on_both! {
         assert_eq!(read_one(&store, first.id).await.unwrap().as_ref(), Some(&first));
         assert_eq!(join(&base, &store, &swap(&first, &next)).await, Joined::Written);
         assert_eq!(join(&base, &store, &swap(&first, &next)).await, Joined::Refused, "the old version");
+    }
+
+    /// What a node remembers of others' rows may be behind; a row is not written by it.
+    async fn whoever_comes_second_to_another_node_is_refused<B: Base>() {
+        let base = B::start().await;
+        let (here, there) = (base.store().await, base.store().await);
+        let rows = ["a", "b", "c"].map(|key| reserved(key, 1, FAR_AHEAD));
+        // Here knows what there is: nothing.
+        for row in &rows {
+            assert_eq!(read_one(&here, row.id).await.unwrap(), None);
+        }
+        let settled = moved_to(&rows[1], StateKind::Completed, FAR_AHEAD);
+        for write in [insert(&rows[0]), insert(&rows[1]), swap(&rows[1], &settled)] {
+            assert_eq!(there.apply(&[write]).await.unwrap(), [Outcome::Applied]);
+        }
+        for row in &rows[..2] {
+            assert_eq!(join(&base, &here, &insert(row)).await, Joined::Refused, "there has written it");
+        }
+        assert_eq!(join(&base, &here, &insert(&rows[2])).await, Joined::Written, "nobody has");
+        assert_eq!(read_one(&here, rows[1].id).await.unwrap().as_ref(), Some(&settled));
+        assert_eq!(read_one(&there, rows[2].id).await.unwrap().as_ref(), Some(&rows[2]));
     }
 
     async fn what_is_told_comes_with_the_row_or_not_at_all<B: Base>() {
