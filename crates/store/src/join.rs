@@ -96,8 +96,8 @@ pub enum Opened<T> {
     Unable,
 }
 
-/// SQLSTATE of a [`Join::opening`] that finds the key occupied: a text that is no number.
-pub const OCCUPIED: &str = "22P02";
+/// SQLSTATE of a [`Join::opening`] that finds the key occupied: nobody else's.
+pub const OCCUPIED: &str = "OG001";
 
 /// A transaction. Dropped, it is rolled back.
 pub trait Transaction: Connection + DerefMut<Target = Self::Inner> + 'static {

@@ -29,8 +29,8 @@ use super::statements::BATCH_MAX;
 pub(super) struct Statements {
     /// Locks are the whole database's: which of them are this schema's.
     locks: i64,
-    /// The table.
-    record: String,
+    /// The function that an opening calls.
+    opens: String,
     take: String,
     /// A row that is settled: the usual one.
     insert_settled: String,
@@ -70,7 +70,7 @@ impl Statements {
         );
         Self {
             locks,
-            record: format!("{schema}.record"),
+            opens: format!("{schema}.take"),
             // One trip. The row is as it was when the statement began: a twin that ends in between is found by the index.
             take: format!(
                 "SELECT CASE WHEN pg_try_advisory_xact_lock($2::bigint) THEN 1 ELSE 0 END::bigint AS number, {shown} \
@@ -191,18 +191,12 @@ fn columns(record: &Record) -> [Value<'_>; 11] {
 }
 
 impl Statements {
-    /// What stands before a `BEGIN` in the same query is part of what it begins. The row is looked for first: the lock of a statement that
-    /// has failed is let go a moment after the error was sent, and whoever then goes the long way would take itself for a twin. A row that is
-    /// committed between this statement's snapshot and its lock is not seen; the index refuses later.
+    /// What stands before a `BEGIN` in the same query is part of what it begins. A row that is committed between the function's look and its lock is
+    /// not seen; the index refuses later.
     fn opening(&self, id: RecordId) -> String {
-        let (lock, record) = (self.lock_of(id), &self.record);
+        let (lock, opens) = (self.lock_of(id), &self.opens);
         let id = id.as_bytes().iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
-        format!(
-            "SELECT (CASE WHEN EXISTS (SELECT FROM {record} WHERE id = E'\\\\x{id}'::bytea) \
-             THEN 'no fault: this idempotency key was used before' \
-             WHEN pg_try_advisory_xact_lock({lock}) THEN '1' \
-             ELSE 'no fault: another transaction has this idempotency key' END)::int; BEGIN"
-        )
+        format!("SELECT {opens}(E'\\\\x{id}', {lock}); BEGIN")
     }
 
     /// The key's advisory lock: ids are digests, so any eight bytes are as good, and hardly ever meet a lock of the caller's own, or the

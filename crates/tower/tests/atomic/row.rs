@@ -11,7 +11,7 @@ use oncegate_store::drive::read_one;
 use oncegate_store::join::{Join, Joined, Opened, Taken, Transaction as _, Transactions as _};
 use oncegate_store::{Outcome, Store as _, Write};
 use oncegate_test_servers::until;
-use sqlx::Row as _;
+use sqlx::{AssertSqlSafe, Row as _};
 
 use crate::base::{Base, OnPostgres};
 
@@ -174,6 +174,28 @@ async fn whoever_begins_with_a_key_that_is_occupied_is_told_so_and_leaves_nothin
     drop(begun(pool.begin_with(opening(0)).await.unwrap()));
     let is_free = async || matches!(pool.begin_with(opening(0)).await.unwrap(), Opened::Begun(_));
     until("what was dropped is rolled back", is_free).await;
+}
+
+/// A session keeps its plan, and the table grows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_begins_with_a_key_looks_for_it_by_the_index_also_on_an_empty_table() {
+    let base = OnPostgres::start().await;
+    let store = base.store().await;
+    let pool = base.through_one(&base.place.url).pool();
+    // An empty table of which it is known that it is: to scan it is the best plan.
+    sqlx::query(AssertSqlSafe(format!("VACUUM ANALYZE {}.record", base.place.schema)))
+        .execute(&pool.0)
+        .await
+        .unwrap();
+    let scans = "SELECT seq_scan, idx_scan FROM pg_stat_xact_user_tables WHERE relname = 'record' AND schemaname = $1";
+    for n in 0..10 {
+        let opening = store.opening(reserved("a", n, FAR_AHEAD).id).unwrap();
+        let mut transaction = begun(pool.begin_with(opening).await.unwrap());
+        let row = sqlx::query(scans).bind(&base.place.schema).fetch_one(&mut *transaction).await.unwrap();
+        let (of_all, by_index): (i64, i64) = (row.get(0), row.get(1));
+        assert!(of_all == 0 && by_index > 0, "{of_all} scans of the whole table, {by_index} by an index");
+        transaction.roll_back().await;
+    }
 }
 
 /// Polls it so often, and drops it then, wherever it has come to.
