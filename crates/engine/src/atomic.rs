@@ -116,6 +116,7 @@ impl<S: Enqueue> Engine<S> {
         }
     }
 
+    /// The ways that most requests do not go are boxed: a future has room for each of them, and is copied.
     async fn look_in<T: Transactions>(
         &self,
         route: &Route,
@@ -126,12 +127,14 @@ impl<S: Enqueue> Engine<S> {
         if let Some(arrived) = self.by_cache(route, asked, look) {
             return Ok(ArrivedIn::Told(arrived));
         }
-        if let Some(arrived) = self.by_shared_cache(route, asked, look).await {
+        if self.0.options.shared_cache.is_some()
+            && let Some(arrived) = Box::pin(self.by_shared_cache(route, asked, look)).await
+        {
             return Ok(ArrivedIn::Told(arrived));
         }
         // A twin on this node is told at once, and takes no connection.
         let Some(key) = self.take_in_hand(asked.id) else {
-            return self.behind_twin(route, asked, look).await.map(ArrivedIn::Told);
+            return Box::pin(self.behind_twin(route, asked, look)).await.map(ArrivedIn::Told);
         };
         let event = asked.under_a_new_token()?;
         let epoch = self.0.cache.epoch(asked.id, self.now());
@@ -154,9 +157,10 @@ impl<S: Enqueue> Engine<S> {
                 }
                 let turn = tokio::time::timeout(self.0.options.store_timeout, self.0.store.turn()).await;
                 let turn = turn.map_err(|_| Unavailable::Overloaded)?;
-                let taken = self.in_time(self.take_in(&**transactions, asked.id, shown)).await?;
+                let taking = Box::pin(self.take_in(&**transactions, asked.id, shown));
+                let taken = self.in_time(taking).await?;
                 let Some((transaction, before)) = taken else {
-                    return self.behind_twin(route, asked, look).await.map(ArrivedIn::Told);
+                    return Box::pin(self.behind_twin(route, asked, look)).await.map(ArrivedIn::Told);
                 };
                 (transaction, before, turn)
             }
@@ -187,7 +191,7 @@ impl<S: Enqueue> Engine<S> {
             })));
         }
         let before = before.map(|row| Arc::new(*row));
-        self.write_told(transaction, before.as_ref(), &step, entry).await?;
+        Box::pin(self.write_told(transaction, before.as_ref(), &step, entry)).await?;
         if let Some(row) = &before {
             self.keep_shown(row, epoch);
         }
@@ -373,19 +377,19 @@ impl<S: Enqueue, T: Transactions> InTransaction<S, T> {
     }
 
     /// Stores the answer and commits. Whoever waits is told within `patience`, if only that nothing is known.
-    pub async fn complete(self, answer: Arc<Answer>, patience: Duration) -> EndedIn<S> {
+    pub async fn complete(self: Box<Self>, answer: Arc<Answer>, patience: Duration) -> EndedIn<S> {
         let event = Event::Complete { holder: self.lease.holder, answer, reference: None };
         self.end(&event, patience).await
     }
 
     /// Commits with the key still open: a job that was promised in this transaction carries the lease on, and its answer will be the
     /// answer.
-    pub async fn entrust(self, patience: Duration) -> EndedIn<S> {
+    pub async fn entrust(self: Box<Self>, patience: Duration) -> EndedIn<S> {
         let event = Event::Entrust { holder: self.lease.holder };
         self.end(&event, patience).await
     }
 
-    async fn end(mut self, event: &Event, patience: Duration) -> EndedIn<S> {
+    async fn end(mut self: Box<Self>, event: &Event, patience: Duration) -> EndedIn<S> {
         self.route.meters().execute_s.record(self.started.elapsed());
         let started = Instant::now();
         let Some(transaction) = self.transaction.take() else {
@@ -453,7 +457,7 @@ impl<S: Enqueue, T: Transactions> InTransaction<S, T> {
                     holder: self.lease.holder,
                     before: self.before.as_ref().map(|row| row.version),
                 };
-                let found = tokio::time::timeout(patience, search.find(row.id)).await;
+                let found = tokio::time::timeout(patience, Box::pin(search.find(row.id))).await;
                 match found {
                     Ok(Found::Committed(row)) => EndedIn::Committed(row),
                     Ok(Found::Another(row)) => EndedIn::Overtaken(self.behind(Some(&row))),
@@ -469,7 +473,7 @@ impl<S: Enqueue, T: Transactions> InTransaction<S, T> {
         let store = &self.engine.0.store;
         let joined = store.join(transaction, write).await?;
         if joined == Joined::Written && !self.jobs.is_empty() {
-            store.enqueue(transaction, &self.jobs).await?;
+            Box::pin(store.enqueue(transaction, &self.jobs)).await?;
         }
         Ok(joined)
     }

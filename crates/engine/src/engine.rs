@@ -158,7 +158,8 @@ impl<S: Store> Engine<S> {
 
     /// Reads one row from the store.
     pub async fn read(&self, id: RecordId) -> Result<Option<Record>, Arc<StoreError>> {
-        let rows = self.0.store.read(&[id]).await?;
+        // Boxed: whoever asks mostly does not, and its future would have room for this one all the same.
+        let rows = Box::pin(self.0.store.read(&[id])).await?;
         let row = rows.into_iter().next().ok_or_else(|| {
             StoreError::new(Kind::Other, Effect::None, "read").because("no place for the row")
         })?;

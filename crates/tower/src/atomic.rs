@@ -210,12 +210,12 @@ where
     let Ok(mut ended) = tokio::time::timeout(within, running).await else {
         tracing::error!(record = %held.id(), ?within, "a handler held its transaction for too long; it is rolled back");
         let refusal = too_long(held.policy(), within);
-        roll_back(*held, slot).await;
+        Box::pin(roll_back(*held, slot)).await;
         return refusal;
     };
     let Some(lent) = slot.take_back() else {
         tracing::error!(record = %held.id(), "a handler has kept its transaction beyond its answer; nothing is committed");
-        roll_back(*held, slot).await;
+        Box::pin(roll_back(*held, slot)).await;
         return failed("The handler kept its transaction beyond its answer, so it is rolled back");
     };
     held.give_back(lent.transaction);
@@ -224,8 +224,8 @@ where
     let (jobs, is_entrusted) = promised(lent.jobs, is_refusal);
     held.promise(jobs);
     match settlement {
-        Settlement::Complete(_) if is_entrusted => entrust(&engine, *held, ended).await,
-        Settlement::Complete(answer) if answer.status() < 500 => commit(*held, answer, ended).await,
+        Settlement::Complete(_) if is_entrusted => Box::pin(entrust(&engine, held, ended)).await,
+        Settlement::Complete(answer) if answer.status() < 500 => commit(held, answer, ended).await,
         // Nothing is in doubt: what was done goes with the transaction.
         Settlement::Complete(_)
         | Settlement::Release { .. }
@@ -233,8 +233,8 @@ where
         | Settlement::Unknown(_)
         | Settlement::Park(_) => {
             let (policy, id) = (held.policy().clone(), held.id());
-            let overtaken = held.overtaken().await;
-            roll_back(*held, slot).await;
+            let overtaken = Box::pin(held.overtaken()).await;
+            Box::pin(roll_back(*held, slot)).await;
             match overtaken {
                 Some(arrived) => answer::told(arrived, &About::alone(&policy, Which::Id(id))),
                 None => as_it_ended(ended),
@@ -284,7 +284,7 @@ where
 
 /// The answer is the handler's.
 async fn commit<S: Enqueue, T: Transactions, A>(
-    held: InTransaction<S, T>,
+    held: Box<InTransaction<S, T>>,
     kept: Arc<Answer>,
     ended: Ended<A>,
 ) -> Response<ResponseBody<A>> {
@@ -299,7 +299,7 @@ async fn commit<S: Enqueue, T: Transactions, A>(
 /// The answer will be a job's: wait for it a while.
 async fn entrust<S: Enqueue, T: Transactions, A>(
     engine: &Engine<S>,
-    held: InTransaction<S, T>,
+    held: Box<InTransaction<S, T>>,
     ended: Ended<A>,
 ) -> Response<ResponseBody<A>> {
     let (policy, id) = (held.policy().clone(), held.id());

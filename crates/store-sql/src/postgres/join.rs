@@ -195,8 +195,8 @@ impl Statements {
     /// not seen; the index refuses later.
     fn opening(&self, id: RecordId) -> String {
         let (lock, opens) = (self.lock_of(id), &self.opens);
-        let id = id.as_bytes().iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
-        format!("SELECT {opens}(E'\\\\x{id}', {lock}); BEGIN")
+        let id = u128::from_be_bytes(*id.as_bytes());
+        format!("SELECT {opens}(E'\\\\x{id:032x}', {lock}); BEGIN")
     }
 
     /// The key's advisory lock: ids are digests, so any eight bytes are as good, and hardly ever meet a lock of the caller's own, or the
