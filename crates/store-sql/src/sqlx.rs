@@ -58,6 +58,14 @@ impl Transactions for PgTransactions {
             Err(::sqlx::Error::Database(error)) if error.code().as_deref() == Some(OCCUPIED) => {
                 Ok(Opened::Occupied)
             }
+            // Its function is not there (tables alone were restored), is another schema's (it was renamed), or may not be called. Nothing has begun, and the
+            // long way needs none.
+            Err(::sqlx::Error::Database(error))
+                if matches!(error.code().as_deref(), Some("42883" | "42P01" | "42501")) =>
+            {
+                tracing::debug!(%error, "a transaction could not begin with its key; it takes the key by itself");
+                Ok(Opened::Unable)
+            }
             Err(error) => Err(not_begun(error)),
         }
     }

@@ -137,7 +137,7 @@ pub trait Join: Store {
         id: RecordId,
     ) -> impl Future<Output = Result<Taken>> + Send;
 
-    /// Makes a conditional write part of the transaction. It is durable when the caller has committed, and not before.
+    /// Makes a conditional write part of the transaction: one of each. It is durable when the caller has committed, and not before.
     fn join(
         &self,
         connection: &mut dyn Connection,

@@ -17,7 +17,7 @@ use crate::ledger::{MORNING, created, paid};
 /// Lines of the export; every third has a record.
 const MANY: u32 = 300_000;
 const FEW: u32 = 30_000;
-/// What is in memory at most, whatever is compared: the sorter's buffer of 32 MiB, the store's own cache of 8 MiB, and what every
+/// What is in memory at most, whatever is compared: the sorter's buffer of 32 MiB, the store's own cache of 2 MiB, and what every
 /// command takes.
 const MOST_KIB: u64 = 104 << 10;
 /// What ten times the lines may take more: the few do not fill the sorter's buffer, the many fill it more than twice.

@@ -39,9 +39,9 @@ struct Work {
     store_kib: usize,
 }
 
-/// SQLite keeps the pages that it has touched, up to 8 MiB for each connection, of which one writes and three read. If bodies stayed, they would come on
+/// SQLite keeps the pages that it has touched, up to 2 MiB for each connection, of which one writes and three read. If bodies stayed, they would come on
 /// top.
-const ON_SQLITE: Work = Work { requests: 50_000, store_kib: 32 << 10 };
+const ON_SQLITE: Work = Work { requests: 50_000, store_kib: 16 << 10 };
 /// Connections, and their statements. Bodies that stayed would be more.
 const ON_POSTGRESQL: Work = Work { requests: 25_000, store_kib: 8 << 10 };
 

@@ -3,7 +3,7 @@
 --
 -- The row is looked for first: the lock of a statement that has failed is let go a moment after the error was sent, and whoever then goes the long way
 -- would take itself for a twin. By the index, whatever the table looked like when the session made its plan.
-CREATE FUNCTION {schema}.take(wanted bytea, lock bigint) RETURNS void LANGUAGE plpgsql SET enable_seqscan = off AS $$
+CREATE FUNCTION {schema}.oncegate_take(wanted bytea, lock bigint) RETURNS void LANGUAGE plpgsql SET enable_seqscan = off AS $$
 BEGIN
     IF EXISTS (SELECT FROM {schema}.record WHERE id = wanted) THEN
         RAISE 'no fault: this idempotency key was used before' USING ERRCODE = 'OG001';
@@ -13,3 +13,5 @@ BEGIN
     END IF;
 END
 $$;
+-- It does what its caller may do, and nothing else; who may use the tables may call it, also where functions are nobody's by default.
+GRANT EXECUTE ON FUNCTION {schema}.oncegate_take(bytea, bigint) TO PUBLIC;

@@ -70,7 +70,7 @@ impl Statements {
         );
         Self {
             locks,
-            opens: format!("{schema}.take"),
+            opens: format!("{schema}.oncegate_take"),
             // One trip. The row is as it was when the statement began: a twin that ends in between is found by the index.
             take: format!(
                 "SELECT CASE WHEN pg_try_advisory_xact_lock($2::bigint) THEN 1 ELSE 0 END::bigint AS number, {shown} \
@@ -196,7 +196,7 @@ impl Statements {
     fn opening(&self, id: RecordId) -> String {
         let (lock, opens) = (self.lock_of(id), &self.opens);
         let id = u128::from_be_bytes(*id.as_bytes());
-        format!("SELECT {opens}(E'\\\\x{id:032x}', {lock}); BEGIN")
+        format!("SELECT {opens}(E'\\\\x{id:032x}'::bytea, {lock}::bigint); BEGIN")
     }
 
     /// The key's advisory lock: ids are digests, so any eight bytes are as good, and hardly ever meet a lock of the caller's own, or the

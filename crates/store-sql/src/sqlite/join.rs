@@ -92,7 +92,8 @@ static SWAP_UNSETTLED: LazyLock<String> = LazyLock::new(|| {
     let row = "SELECT seq FROM record WHERE id = ?1 AND changes() = 1";
     format!("{}; DELETE FROM answer WHERE seq = ({row})", *SWAP_ROW)
 });
-/// The places of what is bound behind the columns.
+/// The places of what is bound behind the columns. sqlx counts those that a statement leaves out, and binds a later statement's so much further on:
+/// with one more of them left out before the answer, it would be bound to nothing.
 const ANSWER: usize = COLUMNS.len() + 1;
 const EXPECTED: usize = COLUMNS.len() + 2;
 const ARRIVAL: usize = COLUMNS.len() + 3;

@@ -1,16 +1,17 @@
 //! Who may open a schema, and what becomes of it when many do.
 
 use oncegate_conformance::samples::FAR_AHEAD;
+use oncegate_store::join::Join as _;
 use oncegate_store::{Effect, Kind, Store};
 use oncegate_store_sql::postgres::PostgresOptions;
 use oncegate_test_servers::Postgres;
 
-use crate::place::{Place, apply_all, completed, insert, leased, read, swap, told};
+use crate::place::{Place, apply_all, completed, insert, leased, raw as raw_client, read, swap, told};
 
 /// How many nodes start together.
 const NODES: usize = 10;
 /// How many scripts a schema has had.
-const MIGRATIONS: i64 = 9;
+const MIGRATIONS: i64 = 10;
 
 async fn open_together(place: &Place, url: &str) {
     let opened = futures_of(place, url).await;
@@ -113,7 +114,7 @@ async fn the_schema_of_an_older_release_keeps_its_rows_and_gets_a_trail() {
     let place = Place::shared();
     let row = leased("old");
     apply_all(&place.open().await, &[insert(&row)]).await;
-    let older = "DROP TABLE {}.entry, {}.apart, {}.job; \
+    let older = "DROP TABLE {}.entry, {}.apart, {}.job; DROP FUNCTION {}.oncegate_take; \
                  ALTER TABLE {}.record DROP COLUMN reference, DROP COLUMN kept_until, DROP COLUMN doubted, \
                  DROP COLUMN line, DROP COLUMN waits_since, DROP COLUMN parked_since, DROP COLUMN doubt_since; \
                  DELETE FROM {}.migration WHERE number > 1";
@@ -135,6 +136,9 @@ async fn a_role_needs_no_more_than_it_is_said_to() {
     let place = Place::at(&server.url());
     let (raw, schema) = (place.raw().await, &place.schema);
     raw.batch_execute("CREATE ROLE app LOGIN; CREATE ROLE owner LOGIN").await.expect("roles are made");
+    // As where databases are hardened.
+    let nobodys = "ALTER DEFAULT PRIVILEGES FOR ROLE owner REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC";
+    raw.batch_execute(nobodys).await.expect("functions are nobody's by default");
     let url_of = |role: &str| server.url().replace("oncegate@", &format!("{role}@"));
 
     let error = place.try_open_through(&url_of("app")).await.expect_err("it may create nothing");
@@ -170,4 +174,7 @@ async fn a_role_needs_no_more_than_it_is_said_to() {
     assert_eq!(store.counts().await.expect("they are counted").completed, 1);
     let signals = store.signals().expect("nothing is in between");
     signals.tell(&[]).await.expect("it may tell");
+    let opening = store.opening(leased("joined").id).expect("transactions may begin with a key");
+    let app = raw_client(&url_of("app")).await;
+    app.batch_execute(&opening).await.expect("it may begin one");
 }

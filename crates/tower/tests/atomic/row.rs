@@ -198,6 +198,21 @@ async fn whoever_begins_with_a_key_looks_for_it_by_the_index_also_on_an_empty_ta
     }
 }
 
+/// Tables alone were restored, or the schema has another name now: the key is taken the long way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_the_function_is_missing_a_transaction_begins_without_it() {
+    let base = OnPostgres::start().await;
+    let store = base.store().await;
+    let pool = base.through_one(&base.place.url).pool();
+    let row = reserved("a", 1, FAR_AHEAD);
+    let opening = store.opening(row.id).unwrap();
+    begun(pool.begin_with(opening.clone()).await.unwrap()).roll_back().await;
+    let gone = format!("DROP FUNCTION {}.oncegate_take", base.place.schema);
+    sqlx::query(AssertSqlSafe(gone)).execute(&pool.0).await.unwrap();
+    assert!(matches!(pool.begin_with(opening).await.unwrap(), Opened::Unable));
+    assert_eq!(join(&base, &store, &insert(&row)).await, Joined::Written);
+}
+
 /// Polls it so often, and drops it then, wherever it has come to.
 async fn given_up_after(mut polls: usize, work: impl Future<Output = ()>) {
     let mut work = std::pin::pin!(work);
