@@ -70,6 +70,14 @@ fn postgres(run: &mut Run, filled: &Path, part: &mut Part) -> Outcome {
             server.sql("VACUUM ANALYZE")?;
             server.sql(&format!("CREATE TABLE public.{mark} ()"))?;
         }
+        // What every write goes through; see `warm`.
+        let indexes = server.sql(&format!(
+            "SELECT pg_relation_filepath(c.oid) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+             WHERE n.nspname = '{schema}' AND c.relname IN ('record_id', 'record_seq', 'answer_pkey')"
+        ))?;
+        for index in indexes.lines() {
+            warm(&place.join("data").join(index))?;
+        }
         urls.push((rows, server.url(&schema)));
     }
     server.sql("CHECKPOINT")?;
