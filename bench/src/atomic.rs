@@ -4,8 +4,8 @@
 //! five times, which is more like what they do. Load, service and server share the machine's cores; the load speaks
 //! HTTP/1.1 over so many kept connections, each waiting for its answer. Both services use pools of the same size.
 //!
-//! On SQLite the plain one is measured twice: with one connection, and with as many as the other has, which meet at SQLite's own lock.
-//! Neither is always the faster one, so there is a table of ratios to each: like for like is the second.
+//! On SQLite each is measured twice: with one pooled connection, and with 16, where plain ones meet at SQLite's own lock. Neither is always the faster
+//! one, so there is a table of ratios to each of the plain ones.
 
 mod promises;
 
@@ -55,7 +55,6 @@ const ACCOUNTS_ON_POSTGRES: &str = "INSERT INTO account SELECT n, 0 FROM generat
 
 /// Measures both databases.
 pub(crate) fn run(options: &Options) -> Outcome {
-    // `--only sqlite` and `--only postgres` are databases; contenders have other names.
     let asked = |database: &str| options.only.iter().any(|only| only == database);
     let (sqlite, postgres) = (asked("sqlite"), asked("postgres"));
     if postgres || !sqlite {

@@ -28,7 +28,7 @@ oncegate-bench store | engine | gateway | postgres | atomic | outbox | sweeper |
   --rows N         rows in a file before it is measured; of the reaper, what has piled up (100000)
   --rounds N       turns per contender (5)
   --batches A,B    rows per transaction (1,16,64,256)
-  --only A,B       contenders by name; the first one is the base of all ratios
+  --only A,B       contenders by name; the first one is the base of all ratios (atomic: also sqlite, postgres)
   --layout A       the layout that checkpoints and drivers work on (the chosen one)
   --dir PATH       where the files go; filled files are reused, delete them yourself";
 
