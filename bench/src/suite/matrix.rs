@@ -15,10 +15,10 @@ const CONNECTIONS: [usize; 2] = [64, 256];
 /// Replayed over and over from the cache.
 const WARM_KEYS: u64 = 1_000;
 /// More than a cache of [`COLD_CACHE_BYTES`] can hold by far, so that each is read from the store.
-const COLD_KEYS: u64 = 20_000;
+pub(crate) const COLD_KEYS: u64 = 20_000;
 /// The same for a rehearsal.
 const FEW_COLD_KEYS: u64 = 4_000;
-const COLD_CACHE_BYTES: u64 = 64 << 10;
+pub(crate) const COLD_CACHE_BYTES: u64 = 64 << 10;
 
 pub(crate) const BARE: &str = "bare proxy";
 pub(crate) const DIRECT: &str = "upstream alone";

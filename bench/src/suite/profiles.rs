@@ -1,4 +1,4 @@
-//! Where a request's time goes: flame graphs of the gateway while it is asked for fresh keys, and for replays.
+//! Where a request's time goes: flame graphs of the gateway while it is asked for fresh keys, for replays, and for what it does not protect.
 //!
 //! By `perf` (Debian's `linux-perf`), which looks at the process so many times a second and notes what it is at. A machine without it has no profiles, and
 //! the part says so.
@@ -15,12 +15,15 @@ use inferno::flamegraph;
 
 use super::Run;
 use super::load::{Kind, Load, Pace, Until};
+use super::matrix::{COLD_CACHE_BYTES, COLD_KEYS};
 use super::results::Part;
 use super::world::{Settings, Store};
 use crate::Outcome;
 
 const CONNECTIONS: usize = 64;
 const REPLAYED_KEYS: u64 = 1_000;
+/// Replays that are not in the cache: as many keys, and such a cache.
+const COLD: (u64, u64) = (COLD_KEYS, COLD_CACHE_BYTES);
 /// Looks a second; not a round number, so that they do not fall in step with a timer.
 const LOOKS_PER_S: &str = "1999";
 /// So much of the stack is copied each time.
@@ -35,12 +38,28 @@ pub(crate) fn run(run: &mut Run) -> Outcome<Part> {
         part.remarks.push("no profile: this machine has no `perf` (Debian: `linux-perf`)".to_owned());
         return Ok(part);
     }
-    for (name, kind, title) in [
-        ("profile-fresh", Kind::Fresh, "gateway on SQLite, fresh keys"),
-        ("profile-replay", Kind::Replay, "gateway on SQLite, warm replays"),
+    let warm = Settings::default().cache_bytes;
+    for (name, store, kind, (keys, cache_bytes), title) in [
+        ("profile-fresh", Store::Sqlite, Kind::Fresh, (REPLAYED_KEYS, warm), "gateway on SQLite, fresh keys"),
+        (
+            "profile-replay",
+            Store::Sqlite,
+            Kind::Replay,
+            (REPLAYED_KEYS, warm),
+            "gateway on SQLite, warm replays",
+        ),
+        (
+            "profile-fresh-postgres",
+            Store::Postgres,
+            Kind::Fresh,
+            (1, warm),
+            "gateway on PostgreSQL, fresh keys",
+        ),
+        ("profile-cold", Store::Postgres, Kind::Replay, COLD, "gateway on PostgreSQL, cold replays"),
+        ("profile-get", Store::Sqlite, Kind::Get, (1, warm), "gateway, unprotected GET"),
     ] {
-        let mut front = run.world.gateway(name, Store::Sqlite, Settings::default())?;
-        let settled = run.settle(&front, REPLAYED_KEYS)?;
+        let mut front = run.world.gateway(name, store, Settings { cache_bytes, ..Settings::default() })?;
+        let settled = run.settle(&front, keys)?;
         let gateway = front.first_id().ok_or("the gateway has no process")?;
         let record = run.world.directory().join(format!("{name}.perf"));
         let load = Load {
