@@ -22,7 +22,7 @@ use oncegate_core::policy::Profile;
 use oncegate_engine::{Engine, Options as EngineOptions};
 use oncegate_store::jobs::Enqueue;
 use oncegate_store::join::{Transaction, Transactions};
-use oncegate_store_sql::sqlx::{PgTransactions, SqliteTransactions};
+use oncegate_store_sql::sqlx::{PgDedicated, PgTransactions, SqliteTransactions};
 use oncegate_store_sql::{PostgresOptions, SqliteStore};
 use oncegate_test_servers::Postgres;
 use oncegate_tower::{Atomic, AtomicIdempotency, Routes, scope};
@@ -75,19 +75,22 @@ fn on_postgres(options: &Options) -> Outcome {
             .test_before_acquire(false)
             .connect_lazy(&server.url())
     };
-    let (plain, atomic) = runtime.block_on(async {
+    let services = runtime.block_on(async {
         let plain = pool(POOL)?;
         for text in TABLES.into_iter().chain([ACCOUNTS_ON_POSTGRES]) {
             sqlx::query(text).execute(&plain).await?;
         }
-        let store = PostgresOptions::new(&server.url())?.open().await?;
-        let atomic = atomic(store, PgTransactions(pool(POOL)?)).await?;
-        Outcome::Ok((
-            serve(Router::new().route("/payments", post(plain_on_postgres)).with_state(plain)).await?,
-            atomic,
-        ))
+        let open = async || Outcome::Ok(PostgresOptions::new(&server.url())?.open().await?);
+        Outcome::Ok([
+            (
+                PLAIN,
+                serve(Router::new().route("/payments", post(plain_on_postgres)).with_state(plain)).await?,
+            ),
+            ("atomic handler", atomic(open().await?, PgTransactions(pool(POOL)?)).await?),
+            ("atomic handler, dedicated pool", atomic(open().await?, PgDedicated::new(pool(POOL)?)).await?),
+        ])
     })?;
-    measure(options, "PostgreSQL", &[(PLAIN, plain), ("atomic handler", atomic)])
+    measure(options, "PostgreSQL", &services)
 }
 
 fn on_sqlite(options: &Options) -> Outcome {

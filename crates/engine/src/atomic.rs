@@ -22,7 +22,7 @@ use oncegate_core::record::{Holder, Record};
 use oncegate_core::response::Answer;
 use oncegate_core::time::Timestamp;
 use oncegate_store::jobs::{Enqueue, Job};
-use oncegate_store::join::{Joined, Opened, Taken, Transaction, Transactions, Turn};
+use oncegate_store::join::{Closed, Joined, Opened, Taken, Transaction, Transactions, Turn};
 use oncegate_store::signals::Signal;
 use oncegate_store::{Effect, Kind, StoreError, Write};
 
@@ -51,6 +51,8 @@ pub struct InTransaction<S: Enqueue, T: Transactions> {
     route: Route,
     transactions: Arc<T>,
     transaction: Option<T::Transaction>,
+    /// Whether the store's own statements began it, and so may end it.
+    is_opened: bool,
     /// The row before this request.
     before: Option<Box<Record>>,
     /// The row as it would be while this runs; never written.
@@ -143,6 +145,7 @@ impl<S: Enqueue> Engine<S> {
             Some(opening) => self.in_time(transactions.begin_with(opening)).await?,
             None => Opened::Occupied,
         };
+        let is_opened = matches!(opened, Opened::Begun(_));
         let (transaction, before, turn) = match opened {
             Opened::Begun(transaction) => (transaction, None, Turn::everybodys()),
             Opened::Occupied | Opened::Unable => {
@@ -178,6 +181,7 @@ impl<S: Enqueue> Engine<S> {
                 route: route.clone(),
                 transactions: Arc::clone(transactions),
                 transaction: Some(transaction),
+                is_opened,
                 before,
                 running,
                 lease,
@@ -416,29 +420,17 @@ impl<S: Enqueue, T: Transactions> InTransaction<S, T> {
 
     async fn commit(
         &mut self,
-        mut transaction: T::Transaction,
+        transaction: T::Transaction,
         write: Write,
         row: &Arc<Record>,
         patience: Duration,
     ) -> EndedIn<S> {
-        match tokio::time::timeout(patience, self.write(&mut transaction, &write)).await {
-            Ok(Ok(Joined::Written)) => {}
-            Ok(Ok(Joined::Refused)) => {
-                transaction.roll_back().await;
-                return match self.engine.read(row.id).await {
-                    Ok(current) => EndedIn::Overtaken(self.behind(current.map(Arc::new).as_ref())),
-                    Err(_) => EndedIn::InDoubt,
-                };
-            }
-            Ok(Err(error)) => {
-                transaction.roll_back().await;
-                return EndedIn::RolledBack(error);
-            }
-            // Dropped, and so rolled back: nobody has said COMMIT yet.
-            Err(_) => return EndedIn::RolledBack(too_slow()),
-        }
-        let Ok(committed) = tokio::time::timeout(patience, transaction.commit()).await else {
-            return EndedIn::InDoubt;
+        // Jobs are promised after the row: without it, because the transaction has ended behind everybody's back, they would be alone.
+        let is_usual = self.is_opened && self.jobs.is_empty();
+        let closing = if is_usual { self.engine.0.store.closing(&write) } else { None };
+        let committed = match closing {
+            Some(closing) => self.close(transaction, closing, &write, patience).await,
+            None => self.write_and_commit(transaction, &write, patience).await,
         };
         match committed {
             Ok(()) => {
@@ -446,8 +438,10 @@ impl<S: Enqueue, T: Transactions> InTransaction<S, T> {
                 drop(self.turn.take());
                 EndedIn::Committed(Arc::clone(row))
             }
-            Err(error) if error.effect() == Effect::None => EndedIn::RolledBack(error),
-            Err(error) => {
+            Err(NotCommitted::Overtaken(arrived)) => EndedIn::Overtaken(arrived),
+            Err(NotCommitted::RolledBack(error)) => EndedIn::RolledBack(error),
+            Err(NotCommitted::InDoubt) => EndedIn::InDoubt,
+            Err(NotCommitted::NotAcknowledged(error)) => {
                 tracing::warn!(%error, record = %row.id, "a commit was not acknowledged; looking for it");
                 // Whoever looks must be able to begin.
                 drop(self.turn.take());
@@ -465,6 +459,66 @@ impl<S: Enqueue, T: Transactions> InTransaction<S, T> {
                     Err(_) => EndedIn::InDoubt,
                 }
             }
+        }
+    }
+
+    /// The short way: the row and the commit are one message.
+    async fn close(
+        &mut self,
+        transaction: T::Transaction,
+        closing: String,
+        write: &Write,
+        patience: Duration,
+    ) -> Result<(), NotCommitted<S>> {
+        match tokio::time::timeout(patience, transaction.commit_with(closing)).await {
+            Ok(Ok(Closed::Committed)) => Ok(()),
+            Ok(Ok(Closed::Unable(transaction))) => {
+                Box::pin(self.write_and_commit(transaction, write, patience)).await
+            }
+            // Of the row, because another's is there; or of what the handler did.
+            Ok(Err(error)) if error.effect() == Effect::None => Err(Box::pin(self.refused(error)).await),
+            Ok(Err(error)) => Err(NotCommitted::NotAcknowledged(error)),
+            Err(_) => Err(NotCommitted::InDoubt),
+        }
+    }
+
+    /// Nothing is committed, and the server has said why; if because of another's row, that is what there is to tell.
+    async fn refused(&mut self, error: StoreError) -> NotCommitted<S> {
+        match self.engine.read(self.running.id).await {
+            Ok(None) => NotCommitted::RolledBack(error),
+            Ok(Some(row)) => NotCommitted::Overtaken(self.behind(Some(&Arc::new(row)))),
+            Err(_) => NotCommitted::InDoubt,
+        }
+    }
+
+    /// The long way, which every library can go.
+    async fn write_and_commit(
+        &mut self,
+        mut transaction: T::Transaction,
+        write: &Write,
+        patience: Duration,
+    ) -> Result<(), NotCommitted<S>> {
+        match tokio::time::timeout(patience, self.write(&mut transaction, write)).await {
+            Ok(Ok(Joined::Written)) => {}
+            Ok(Ok(Joined::Refused)) => {
+                transaction.roll_back().await;
+                return Err(match self.engine.read(self.running.id).await {
+                    Ok(current) => NotCommitted::Overtaken(self.behind(current.map(Arc::new).as_ref())),
+                    Err(_) => NotCommitted::InDoubt,
+                });
+            }
+            Ok(Err(error)) => {
+                transaction.roll_back().await;
+                return Err(NotCommitted::RolledBack(error));
+            }
+            // Dropped, and so rolled back: nobody has said COMMIT yet.
+            Err(_) => return Err(NotCommitted::RolledBack(too_slow())),
+        }
+        match tokio::time::timeout(patience, transaction.commit()).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) if error.effect() == Effect::None => Err(NotCommitted::RolledBack(error)),
+            Ok(Err(error)) => Err(NotCommitted::NotAcknowledged(error)),
+            Err(_) => Err(NotCommitted::InDoubt),
         }
     }
 
@@ -494,6 +548,18 @@ impl<S: Enqueue, T: Transactions> InTransaction<S, T> {
             inner.herald.tell(Signal::Settled(row.id));
         }
     }
+}
+
+/// Why a transaction is not known to be committed.
+enum NotCommitted<S: Enqueue> {
+    /// It was rolled back, because another had the key.
+    Overtaken(Arrived<S>),
+    /// It was rolled back.
+    RolledBack(StoreError),
+    /// The commit may have landed.
+    NotAcknowledged(StoreError),
+    /// The same, and there is no time left to look.
+    InDoubt,
 }
 
 /// What became of a commit that was not acknowledged.

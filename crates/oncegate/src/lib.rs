@@ -109,10 +109,10 @@ pub use oncegate_engine::{
 pub use oncegate_engine::{Delivering, Delivery, Effect, Effects, Outbox, OutboxOptions, Patience, Sent};
 pub use oncegate_engine::{NoProbe, OnlyOf, Probe, Worker, WorkerOptions, Workers};
 pub use oncegate_store::{Store, StoreError, jobs, join};
-#[cfg(feature = "sqlx-postgres")]
-pub use oncegate_store_sql::sqlx::PgTransactions;
 #[cfg(feature = "sqlx-sqlite")]
 pub use oncegate_store_sql::sqlx::SqliteTransactions;
+#[cfg(feature = "sqlx-postgres")]
+pub use oncegate_store_sql::sqlx::{PgDedicated, PgTransactions};
 #[cfg(feature = "postgres")]
 pub use oncegate_store_sql::{PostgresOptions, PostgresStore};
 #[cfg(feature = "sqlite")]

@@ -3,15 +3,25 @@
 //! Not here: statements (the stores bring them), and any other library: what it takes is to implement the traits of
 //! [`oncegate_store::join`] for it, see `docs/atomic.md`.
 
+#[cfg(feature = "sqlx-postgres")]
+mod dedicated;
+#[cfg(feature = "sqlx-postgres")]
+mod unlogged;
+
 use std::ops::{Deref, DerefMut};
 
 use ::sqlx::{AssertSqlSafe, Column as _, Database, Row as _};
-use oncegate_store::join::{Asking, Connection, Shown, Transaction, Transactions, Value};
+use oncegate_store::join::{Asking, Closed, Connection, Shown, Transaction, Transactions, Value};
 #[cfg(feature = "sqlx-postgres")]
 use oncegate_store::join::{OCCUPIED, Opened};
 #[cfg(feature = "sqlx-postgres")]
 use oncegate_store::outlive::Outlive;
 use oncegate_store::{Effect, Kind, Result, StoreError};
+
+#[cfg(feature = "sqlx-postgres")]
+pub use dedicated::{DedicatedTransaction, PgDedicated};
+#[cfg(feature = "sqlx-postgres")]
+use unlogged::Unlogged;
 
 /// Begins transactions on a pool of PostgreSQL connections, at its default isolation level.
 #[cfg(feature = "sqlx-postgres")]
@@ -55,19 +65,22 @@ impl Transactions for PgTransactions {
     async fn begin_with(&self, opening: String) -> Result<Opened<Self::Transaction>> {
         match self.begin_by(Some(opening)).await {
             Ok(transaction) => Ok(Opened::Begun(transaction)),
-            Err(::sqlx::Error::Database(error)) if error.code().as_deref() == Some(OCCUPIED) => {
-                Ok(Opened::Occupied)
-            }
-            // Its function is not there (tables alone were restored), is another schema's (it was renamed), or may not be called. Nothing has begun, and the
-            // long way needs none.
-            Err(::sqlx::Error::Database(error))
-                if matches!(error.code().as_deref(), Some("42883" | "42P01" | "42501")) =>
-            {
-                tracing::debug!(%error, "a transaction could not begin with its key; it takes the key by itself");
-                Ok(Opened::Unable)
-            }
-            Err(error) => Err(not_begun(error)),
+            Err(error) => not_opened(error),
         }
+    }
+}
+
+#[cfg(feature = "sqlx-postgres")]
+fn not_opened<T>(error: ::sqlx::Error) -> Result<Opened<T>> {
+    let code = error.as_database_error().and_then(::sqlx::error::DatabaseError::code);
+    match code.as_deref() {
+        Some(OCCUPIED) => Ok(Opened::Occupied),
+        // Its function is not there (tables alone were restored), is another schema's (it was renamed), or may not be called. The long way needs none.
+        Some("42883" | "42P01" | "42501") => {
+            tracing::debug!(%error, "a transaction could not begin with its key; it takes the key by itself");
+            Ok(Opened::Unable)
+        }
+        _ => Err(not_begun(error)),
     }
 }
 
@@ -79,7 +92,8 @@ impl PgTransactions {
         let pool = self.0.clone();
         let beginning = async move {
             match opening {
-                Some(opening) => pool.begin_with(AssertSqlSafe(opening)).await,
+                // What stands before a `BEGIN` in the same query is part of what it begins.
+                Some(opening) => pool.begin_with(AssertSqlSafe(opening + "; BEGIN")).await,
                 None => pool.begin().await,
             }
         };
@@ -100,17 +114,74 @@ fn not_begun(error: ::sqlx::Error) -> StoreError {
     StoreError::new(Kind::Unavailable, Effect::None, "begin").because(error)
 }
 
-/// What is not surely refused, and so rolled back, leaves the commit in doubt.
 async fn commit<D: Database>(
     transaction: ::sqlx::Transaction<'static, D>,
     is_refusal: impl FnOnce(&::sqlx::Error) -> bool,
 ) -> Result<()> {
-    let error = match transaction.commit().await {
-        Ok(()) => return Ok(()),
-        Err(error) => error,
-    };
+    transaction.commit().await.map_err(|error| not_committed(error, is_refusal))
+}
+
+/// `COMMIT AND CHAIN` begins another transaction, which is empty, and ends with this one's value: sqlx rolls back what is dropped in the very message by which a
+/// pool looks at a connection that comes back to it.
+#[cfg(feature = "sqlx-postgres")]
+async fn commit_with(
+    mut transaction: SqlxTransaction<::sqlx::Postgres>,
+    closing: String,
+) -> Result<Closed<SqlxTransaction<::sqlx::Postgres>>> {
+    match close(&mut transaction, closing).await {
+        Ok(Closing::Committed) => Ok(Closed::Committed),
+        Ok(Closing::NotInIt) => Ok(Closed::Unable(transaction)),
+        Err(error) => Err(not_closed(transaction, error).await),
+    }
+}
+
+/// What came of a closing.
+#[cfg(feature = "sqlx-postgres")]
+enum Closing {
+    /// The row is written, the transaction committed, and another begun.
+    Committed,
+    /// The connection is in no transaction any more: nothing was done.
+    NotInIt,
+}
+
+/// A handler may have ended its transaction without meaning to: sqlx rolls back the outer one where a nested one could not begin. What it did since is committed; the
+/// row must be, too, and goes the long way, which asks for no transaction.
+#[cfg(feature = "sqlx-postgres")]
+async fn close(connection: &mut ::sqlx::PgConnection, closing: String) -> ::sqlx::Result<Closing> {
+    let closing = ::sqlx::raw_sql(AssertSqlSafe(closing + "; COMMIT AND CHAIN"));
+    match Unlogged::new(closing.execute(connection)).await {
+        Ok(_) => Ok(Closing::Committed),
+        // There is none to commit. The statement before it was undone with that.
+        Err(::sqlx::Error::Database(error)) if error.code().as_deref() == Some("25P01") => {
+            Ok(Closing::NotInIt)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(feature = "sqlx-postgres")]
+async fn not_closed(transaction: SqlxTransaction<::sqlx::Postgres>, error: ::sqlx::Error) -> StoreError {
+    let error = not_committed(error, is_refusal_of_postgres);
+    if error.effect() == Effect::None {
+        // It may be the row that was refused: then the transaction has failed, and has not ended.
+        roll_back(transaction.0).await;
+    }
+    error
+}
+
+/// SQLite's transactions are ended by themselves.
+#[cfg(feature = "sqlx-sqlite")]
+async fn unable<D: Database>(
+    transaction: SqlxTransaction<D>,
+    _: String,
+) -> Result<Closed<SqlxTransaction<D>>> {
+    Ok(Closed::Unable(transaction))
+}
+
+/// What is not surely refused, and so rolled back, leaves the commit in doubt.
+fn not_committed(error: ::sqlx::Error, is_refusal: impl FnOnce(&::sqlx::Error) -> bool) -> StoreError {
     let effect = if is_refusal(&error) { Effect::None } else { Effect::Unknown };
-    Err(StoreError::new(Kind::Unavailable, effect, "commit").because(error))
+    StoreError::new(Kind::Unavailable, effect, "commit").because(error)
 }
 
 /// A deferred constraint, say. Not so if the connection ends with it: then it may be a pooler's guess.
@@ -169,12 +240,16 @@ macro_rules! shown {
 }
 
 macro_rules! of_database {
-    ($database:ty, $connection:ty, $is_refusal:path, $before_rollback:path) => {
+    ($database:ty, $connection:ty, $is_refusal:path, $commit_with:path, $before_rollback:path) => {
         impl Transaction for SqlxTransaction<$database> {
             type Inner = $connection;
 
             async fn commit(self) -> Result<()> {
                 commit(self.0, $is_refusal).await
+            }
+
+            async fn commit_with(self, closing: String) -> Result<Closed<Self>> {
+                $commit_with(self, closing).await
             }
 
             async fn roll_back(mut self) {
@@ -203,6 +278,6 @@ macro_rules! of_database {
 }
 
 #[cfg(feature = "sqlx-postgres")]
-of_database!(::sqlx::Postgres, ::sqlx::PgConnection, is_refusal_of_postgres, as_it_is);
+of_database!(::sqlx::Postgres, ::sqlx::PgConnection, is_refusal_of_postgres, commit_with, as_it_is);
 #[cfg(feature = "sqlx-sqlite")]
-of_database!(::sqlx::Sqlite, ::sqlx::SqliteConnection, is_refusal_of_sqlite, within_one);
+of_database!(::sqlx::Sqlite, ::sqlx::SqliteConnection, is_refusal_of_sqlite, unable, within_one);

@@ -74,7 +74,7 @@ pub trait Transactions: Send + Sync + 'static {
     /// Begins one that may write.
     fn begin(&self) -> impl Future<Output = Result<Self::Transaction>> + Send;
 
-    /// Begins one whose first statements are the store's [`Join::opening`], in the same message: a trip less, for keys that nobody has
+    /// Begins one whose first statement is the store's [`Join::opening`], in the same message: a trip less, for keys that nobody has
     /// used. A library that cannot send several statements as one message leaves it at that.
     ///
     /// Dropping the future must not leave a transaction behind that has begun: see [`Outlive`](crate::outlive::Outlive).
@@ -96,6 +96,16 @@ pub enum Opened<T> {
     Unable,
 }
 
+/// What came of a closing that nothing went wrong with.
+#[derive(Debug)]
+#[must_use]
+pub enum Closed<T> {
+    /// The row is written, and the transaction committed.
+    Committed,
+    /// This library has no way to do it. Nothing was tried, and the transaction goes on.
+    Unable(T),
+}
+
 /// SQLSTATE of a [`Join::opening`] that finds the key occupied: nobody else's.
 pub const OCCUPIED: &str = "OG001";
 
@@ -107,6 +117,19 @@ pub trait Transaction: Connection + DerefMut<Target = Self::Inner> + 'static {
     /// Commits. The error says whether it may have been; then only reading again, once it has surely ended, can tell.
     fn commit(self) -> impl Future<Output = Result<()>> + Send;
 
+    /// Commits with the store's [`Join::closing`] as the last statement, in the same message: a trip less. The error is as that of
+    /// [`Transaction::commit`]; with [`Effect::None`](crate::Effect::None) it may be the row that was refused, because another's is there. A library that
+    /// cannot send several statements as one message leaves it at that.
+    ///
+    /// The message has the answer in it: it must not get into a log.
+    fn commit_with(self, closing: String) -> impl Future<Output = Result<Closed<Self>>> + Send
+    where
+        Self: Sized,
+    {
+        let _ = closing;
+        std::future::ready(Ok(Closed::Unable(self)))
+    }
+
     /// Rolls back.
     fn roll_back(self) -> impl Future<Output = ()> + Send;
 }
@@ -117,10 +140,15 @@ pub trait Join: Store {
     /// until it is dropped. Elsewhere it is always everybody's turn.
     fn turn(&self) -> impl Future<Output = Turn> + Send;
 
-    /// Statements that take a key of which nobody knows, and begin the transaction that has it: a simple query of PostgreSQL's. Where the
-    /// key is occupied it fails with [`OCCUPIED`], and nothing has begun. Nothing where the database has one writer: whoever has begun to
+    /// A statement that takes a key of which nobody knows, for the transaction that it is part of; for a simple query of PostgreSQL's, where it may stand before `BEGIN`. Where the
+    /// key is occupied it fails with [`OCCUPIED`]. Nothing where the database has one writer: whoever has begun to
     /// write is the only one, and the row can be read before.
     fn opening(&self, id: RecordId) -> Option<String>;
+
+    /// A statement that writes this row, for a simple query of PostgreSQL's that ends with the commit of a transaction that
+    /// was begun by [`Join::opening`]. Where the row is refused it fails, and the transaction with it. Nothing where there is none, or not
+    /// for such a write: then it is [`Join::join`] and a commit.
+    fn closing(&self, write: &Write) -> Option<String>;
 
     /// Takes the key for this transaction, without waiting for another that has it.
     fn take(

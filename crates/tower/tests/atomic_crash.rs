@@ -23,7 +23,7 @@ use oncegate_engine::{Engine, Options};
 use oncegate_store::jobs::Enqueue;
 use oncegate_store::join::Transactions;
 use oncegate_store::{Filter, Store};
-use oncegate_store_sql::sqlx::{PgTransactions, SqliteTransactions};
+use oncegate_store_sql::sqlx::{PgDedicated, PgTransactions, SqliteTransactions};
 use oncegate_store_sql::{PostgresOptions, PostgresStore, SqliteStore};
 use oncegate_test_servers::{Postgres, until};
 use oncegate_tower::{Atomic, AtomicIdempotency, Routes, scope};
@@ -58,7 +58,9 @@ const CONNECTIONS: usize = 8;
 fn main() -> ExitCode {
     if let Ok(place) = std::env::var(PLACE) {
         runtime().block_on(async {
-            if place.starts_with("postgres://") {
+            if let Some(place) = place.strip_prefix(DEDICATED) {
+                serve::<OnDedicated>(place).await;
+            } else if place.starts_with("postgres://") {
                 serve::<OnPostgres>(&place).await;
             } else {
                 serve::<OnSqlite>(&place).await;
@@ -71,6 +73,11 @@ fn main() -> ExitCode {
         kill_9::<OnPostgres>(&server.url());
         Ok::<(), Failed>(())
     };
+    let on_dedicated = || {
+        let server = Postgres::start(&[]);
+        kill_9::<OnDedicated>(&format!("{DEDICATED}{}", server.url()));
+        Ok::<(), Failed>(())
+    };
     let on_sqlite = || {
         let folder = tempfile::tempdir().unwrap();
         kill_9::<OnSqlite>(folder.path().join("records.db").to_str().unwrap());
@@ -78,6 +85,7 @@ fn main() -> ExitCode {
     };
     let trials = vec![
         Trial::test("kill_9_leaves_rows_and_keys_one_to_one_on_postgres", on_postgres),
+        Trial::test("kill_9_leaves_rows_and_keys_one_to_one_on_a_dedicated_pool", on_dedicated),
         Trial::test("kill_9_leaves_rows_and_keys_one_to_one_on_sqlite", on_sqlite),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
@@ -105,6 +113,38 @@ trait Base: 'static {
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS charge (key TEXT NOT NULL, answer TEXT NOT NULL)";
 const CHARGES: &str = "SELECT key, answer FROM charge";
 
+/// Before the URL of a PostgreSQL whose pool atomic handlers have to themselves.
+const DEDICATED: &str = "dedicated ";
+
+/// The same database, by such a pool.
+struct OnDedicated;
+
+impl Base for OnDedicated {
+    type Store = PostgresStore;
+    type Pool = PgDedicated;
+
+    async fn store(place: &str) -> PostgresStore {
+        OnPostgres::store(place.trim_start_matches(DEDICATED)).await
+    }
+
+    async fn pool(place: &str) -> PgDedicated {
+        PgDedicated::new(OnPostgres::pool(place.trim_start_matches(DEDICATED)).await.0)
+    }
+
+    async fn charge(tx: &mut Atomic<PgDedicated>, key: &str, answer: &str) -> sqlx::Result<()> {
+        insert(tx, key, answer).await
+    }
+
+    async fn charges(pool: &PgDedicated) -> Vec<(String, String)> {
+        OnPostgres::charges(&PgTransactions(pool.pool().clone())).await
+    }
+}
+
+async fn insert(on: &mut sqlx::PgConnection, key: &str, answer: &str) -> sqlx::Result<()> {
+    let insert = sqlx::query("INSERT INTO charge (key, answer) VALUES ($1, $2)");
+    insert.bind(key).bind(answer).execute(on).await.map(drop)
+}
+
 struct OnPostgres;
 
 impl Base for OnPostgres {
@@ -122,8 +162,7 @@ impl Base for OnPostgres {
     }
 
     async fn charge(tx: &mut Atomic<PgTransactions>, key: &str, answer: &str) -> sqlx::Result<()> {
-        let insert = sqlx::query("INSERT INTO charge (key, answer) VALUES ($1, $2)");
-        insert.bind(key).bind(answer).execute(&mut **tx).await.map(drop)
+        insert(tx, key, answer).await
     }
 
     async fn charges(PgTransactions(pool): &PgTransactions) -> Vec<(String, String)> {

@@ -12,6 +12,11 @@ const fn layer(name: &'static str, file: &'static str, rule: &'static str, witho
     Mutant { name, package: "oncegate-tower", test: "layer", file, rule, without }
 }
 
+/// A mutant of atomic handlers.
+const fn atomic(name: &'static str, file: &'static str, rule: &'static str, without: &'static str) -> Mutant {
+    Mutant { name, package: "oncegate-tower", test: "atomic", file, rule, without }
+}
+
 const ARRIVE: &str = "crates/engine/src/arrive.rs";
 const CACHE: &str = "crates/engine/src/cache.rs";
 const HELD: &str = "crates/engine/src/held.rs";
@@ -160,5 +165,35 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "crates/tower/src/headers.rs",
         "(keeps_cookies || *name != header::SET_COOKIE)",
         "(keeps_cookies || *name != header::COOKIE)",
+    ),
+    atomic(
+        "what a closing says is logged",
+        "crates/store-sql/src/sqlx/unlogged.rs",
+        "if has_been_set() { with_default(&QUIET, work) } else { work() }",
+        "if !has_been_set() { with_default(&QUIET, work) } else { work() }",
+    ),
+    atomic(
+        "a transaction is set as the one before it was",
+        "crates/store-sql/src/sqlx/dedicated.rs",
+        "\"ROLLBACK; BEGIN; \"",
+        "\"ROLLBACK AND CHAIN; \"",
+    ),
+    atomic(
+        "a connection that rests is never the pool's again",
+        "crates/store-sql/src/sqlx/dedicated.rs",
+        "if !watch.0.send_back_rested() {",
+        "if std::future::pending::<bool>().await {",
+    ),
+    atomic(
+        "names that would have to be quoted are put into a message",
+        "crates/store-sql/src/postgres/join.rs",
+        "if !is_usual || !names.into_iter().all(is_plain) {",
+        "if !is_usual {",
+    ),
+    atomic(
+        "one that was overtaken is told that nothing happened",
+        "crates/engine/src/atomic.rs",
+        "Ok(Some(row)) => NotCommitted::Overtaken(self.behind(Some(&Arc::new(row)))),\n            Err(_) => NotCommitted::InDoubt,",
+        "Ok(Some(_)) => NotCommitted::RolledBack(error),\n            Err(_) => NotCommitted::InDoubt,",
     ),
 ];

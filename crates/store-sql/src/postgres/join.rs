@@ -12,8 +12,8 @@ use std::borrow::Cow;
 use oncegate_core::audit::Entry;
 use oncegate_core::codec::Malformed;
 use oncegate_core::identity::RecordId;
-use oncegate_core::record::Record;
 use oncegate_core::record::codec::Texts;
+use oncegate_core::record::{Record, State};
 use oncegate_core::time::Timestamp;
 use oncegate_store::drive::read_one;
 use oncegate_store::join::{Cause, Connection, Join, Joined, Shown, Taken, Turn, Value};
@@ -22,36 +22,36 @@ use oncegate_store::{Change, Effect, Kind, Result, StoreError, Write};
 use super::PostgresStore;
 use super::row::{attention_at, doubt_since, state_column};
 use super::settings::Schema;
-use super::statements::BATCH_MAX;
+use super::statements::{BATCH_MAX, FOUND_BY, answer_of, found_by};
 
 /// The statements, for one schema.
 #[derive(Debug)]
 pub(super) struct Statements {
     /// Locks are the whole database's: which of them are this schema's.
     locks: i64,
-    /// The function that an opening calls.
+    /// The functions that an opening and a closing call.
     opens: String,
+    closes: String,
     take: String,
     /// A row that is settled: the usual one.
     insert_settled: String,
+    /// Any other.
     insert: String,
     swap: String,
     tell: String,
 }
 
-/// What a row has besides its identity, from `$4` on; see [`columns`].
+/// What a row has besides its identity and [`FOUND_BY`], from `$4` on; see [`columns`].
 const CHANGING: &str = "version, state, due_at, attention_at, expires_at, created_at, resumable, operation, rest, reference, \
-                        kept_until, doubt_since";
+                        kept_until, doubt_since, answer";
 const NEW: &str = "$4::bigint, $5::bigint::smallint, $6::bigint, $7::bigint, $8::bigint, $9::bigint, $10::bigint <> 0, \
-                   $11::text, $12::bytea, $13::bytea, CASE WHEN $5 = 2 THEN $8 END, $14::bigint";
+                   $11::text, $12::bytea, $13::bytea, CASE WHEN $5 = 2 THEN $8 END, $14::bigint, $15::bytea";
 
 impl Statements {
     pub(super) fn new(schema: &Schema) -> Self {
+        let shown = format!("r.id, r.scope, r.key, r.operation, r.rest, {} AS answer", answer_of(schema));
         let schema = schema.quoted();
         let locks = digest(schema.as_bytes());
-        let shown = format!(
-            "r.id, r.scope, r.key, r.operation, r.rest, (SELECT bytes FROM {schema}.answer WHERE seq = r.seq) AS answer"
-        );
         // A lease that ends is found by a note of its own. One that does not is under a note like a batch's, which is looked at now and
         // then: its answer will have to be found when it expires.
         let noted = |rows: &str| {
@@ -63,35 +63,36 @@ impl Statements {
                  SELECT 1, coalesce($6, $9), {first}, {last} FROM {rows} WHERE $5 = 1)"
             )
         };
-        let inserted = format!(
-            "inserted AS (INSERT INTO {schema}.record (seq, id, scope, key, {CHANGING}) \
-             VALUES (nextval('{schema}.batch') * {BATCH_MAX}, $1::bytea, $2::text, $3::text, {NEW}) \
-             ON CONFLICT (id) DO NOTHING RETURNING seq)"
-        );
+        let inserted = |returning: &str| {
+            format!(
+                "INSERT INTO {schema}.record (seq, id, scope, key, {CHANGING}, {FOUND_BY}) \
+                 VALUES (nextval('{schema}.batch') * {BATCH_MAX}, $1::bytea, $2::text, $3::text, {NEW}, {}) \
+                 ON CONFLICT (id) DO NOTHING RETURNING {returning}",
+                found_by(["$5", "$6", "$14", "$11", "$2"])
+            )
+        };
         Self {
             locks,
-            opens: format!("{schema}.oncegate_take"),
+            opens: format!("{schema}.oncegate_open"),
+            closes: format!("{schema}.oncegate_close"),
             // One trip. The row is as it was when the statement began: a twin that ends in between is found by the index.
             take: format!(
                 "SELECT CASE WHEN pg_try_advisory_xact_lock($2::bigint) THEN 1 ELSE 0 END::bigint AS number, {shown} \
                  FROM (VALUES (1)) one LEFT JOIN {schema}.record r ON r.id = $1::bytea"
             ),
-            insert_settled: format!(
-                "WITH {inserted} INSERT INTO {schema}.answer (seq, bytes) SELECT seq, $15::bytea FROM inserted \
-                 RETURNING 1::bigint AS number"
-            ),
+            insert_settled: inserted("1::bigint AS number"),
             insert: format!(
-                "WITH {inserted}, kept AS (INSERT INTO {schema}.answer (seq, bytes) SELECT seq, $15::bytea FROM inserted \
-                 WHERE $15::bytea IS NOT NULL), {} SELECT count(*) AS number FROM inserted",
+                "WITH inserted AS ({}), {} SELECT count(*) AS number FROM inserted",
+                inserted("seq"),
                 noted("inserted")
             ),
+            // The answer is in the row now, if there is one.
             swap: format!(
-                "WITH swapped AS (UPDATE {schema}.record r SET ({CHANGING}) = ROW({NEW}) \
+                "WITH swapped AS (UPDATE {schema}.record r SET ({CHANGING}, {FOUND_BY}) = ROW({NEW}, {}) \
                  WHERE r.id = $1::bytea AND r.version = $2::bigint RETURNING r.seq), \
-                 kept AS (INSERT INTO {schema}.answer (seq, bytes) SELECT seq, $3::bytea FROM swapped \
-                 WHERE $3::bytea IS NOT NULL ON CONFLICT (seq) DO UPDATE SET bytes = excluded.bytes), \
-                 dropped AS (DELETE FROM {schema}.answer WHERE $3::bytea IS NULL \
-                 AND seq = (SELECT seq FROM swapped)), {} SELECT count(*) AS number FROM swapped",
+                 dropped AS (DELETE FROM {schema}.answer WHERE seq = (SELECT seq FROM swapped)), {} \
+                 SELECT count(*) AS number FROM swapped",
+                found_by(["$5", "$6", "$14", "$11", "$3::text"]),
                 noted("swapped")
             ),
             tell: format!(
@@ -109,6 +110,14 @@ impl Join for PostgresStore {
 
     fn opening(&self, id: RecordId) -> Option<String> {
         Some(self.joining.opening(id))
+    }
+
+    fn closing(&self, write: &Write) -> Option<String> {
+        match (&write.change, &write.entry) {
+            (Change::Insert(record), None) => self.joining.closing(record),
+            // The usual one has nothing to tell, and takes nobody's place.
+            _ => None,
+        }
     }
 
     async fn take(&self, connection: &mut dyn Connection, id: RecordId) -> Result<Taken> {
@@ -136,14 +145,13 @@ impl Join for PostgresStore {
                 let (scope, key) = (record.address.scope.as_str(), record.address.key.as_str());
                 let mut values = vec![bytes(record.id.as_bytes()), text(scope), text(key)];
                 values.extend(columns(record));
-                let answer = record.encode_answer();
-                let sql = if answer.is_some() { &self.joining.insert_settled } else { &self.joining.insert };
-                values.push(Value::Bytes(answer.map(Cow::Owned)));
+                let is_settled = matches!(record.state, State::Completed(_));
+                let sql = if is_settled { &self.joining.insert_settled } else { &self.joining.insert };
                 ask(connection, "join", sql, &values).await?
             }
             Change::Swap { expect, record } => {
-                let mut values = vec![bytes(record.id.as_bytes()), int(expect.as_raw())];
-                values.push(Value::Bytes(record.encode_answer().map(Cow::Owned)));
+                let scope = text(record.address.scope.as_str());
+                let mut values = vec![bytes(record.id.as_bytes()), int(expect.as_raw()), scope];
                 values.extend(columns(record));
                 ask(connection, "join", &self.joining.swap, &values).await?
             }
@@ -171,7 +179,7 @@ async fn tell(connection: &mut dyn Connection, sql: &str, entry: &Entry) -> Resu
 }
 
 /// What changes, in the order of [`CHANGING`].
-fn columns(record: &Record) -> [Value<'_>; 11] {
+fn columns(record: &Record) -> [Value<'_>; 12] {
     let micros = |moment: Option<Timestamp>| Value::Int(moment.map(Timestamp::as_micros));
     [
         int(record.version.as_raw()),
@@ -187,16 +195,46 @@ fn columns(record: &Record) -> [Value<'_>; 11] {
             record.provider_reference.as_deref().map(|reference| Cow::Borrowed(reference.as_bytes())),
         ),
         Value::Int(doubt_since(record)),
+        Value::Bytes(record.encode_answer().map(Cow::Owned)),
     ]
 }
 
 impl Statements {
-    /// What stands before a `BEGIN` in the same query is part of what it begins. A row that is committed between the function's look and its lock is
+    /// A row that is committed between the function's look and its lock is
     /// not seen; the index refuses later.
     fn opening(&self, id: RecordId) -> String {
-        let (lock, opens) = (self.lock_of(id), &self.opens);
-        let id = u128::from_be_bytes(*id.as_bytes());
-        format!("SELECT {opens}(E'\\\\x{id:032x}'::bytea, {lock}::bigint); BEGIN")
+        let mut query = String::with_capacity(160);
+        query.extend(["SELECT ", &self.opens, "("]);
+        push_bytes(&mut query, id.as_bytes());
+        push_number(&mut query, Some(self.lock_of(id)));
+        query.push(')');
+        query
+    }
+
+    /// Of a row that is settled, and whose names need no quoting, as most are; and as short as they are: what is longer is sent as it is, not as digits.
+    fn closing(&self, record: &Record) -> Option<String> {
+        let answer = record.encode_answer().filter(|answer| answer.len() <= CLOSING_BYTES_MAX)?;
+        let names = [record.address.scope.as_str(), record.address.key.as_str(), record.operation.as_str()];
+        let is_usual = record.provider_reference.is_none() && !record.is_resumable();
+        if !is_usual || !names.into_iter().all(is_plain) {
+            return None;
+        }
+        let rest = record.encode_row();
+        let mut query = String::with_capacity(512 + 2 * (rest.len() + answer.len()));
+        query.extend(["SELECT ", &self.closes, "("]);
+        push_bytes(&mut query, record.id.as_bytes());
+        for name in names {
+            query.extend([", '", name, "'"]);
+        }
+        push_number(&mut query, Some(record.version.as_raw()));
+        push_number(&mut query, Some(record.created_at.as_micros()));
+        push_number(&mut query, record.expires_at.map(Timestamp::as_micros));
+        for bytes in [&rest, &answer] {
+            query.push_str(", ");
+            push_bytes(&mut query, bytes);
+        }
+        query.push(')');
+        Some(query)
     }
 
     /// The key's advisory lock: ids are digests, so any eight bytes are as good, and hardly ever meet a lock of the caller's own, or the
@@ -211,6 +249,35 @@ fn digest(bytes: &[u8]) -> i64 {
     let start = 0xcbf2_9ce4_8422_2325_u64;
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     bytes.iter().fold(start, step).cast_signed()
+}
+
+/// An answer that is longer goes the long way.
+const CLOSING_BYTES_MAX: usize = 16 << 10;
+
+/// Whether this is the same between quotes, whatever the server's settings and its encoding.
+fn is_plain(name: &str) -> bool {
+    name.bytes().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'\'' | b'\\'))
+}
+
+/// As a literal that is the same whatever `standard_conforming_strings` says. Not cast: to look up a type's name costs the server more than to see by the
+/// function what the literal is.
+fn push_bytes(query: &mut String, bytes: &[u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    query.push_str("E'\\\\x");
+    for byte in bytes {
+        query.push(char::from(DIGITS[usize::from(byte >> 4)]));
+        query.push(char::from(DIGITS[usize::from(byte & 15)]));
+    }
+    query.push('\'');
+}
+
+/// As the next of several.
+fn push_number(query: &mut String, number: Option<i64>) {
+    query.push_str(", ");
+    match number {
+        Some(number) => query.push_str(&number.to_string()),
+        None => query.push_str("NULL"),
+    }
 }
 
 fn decode(id: RecordId, row: Shown) -> Result<Option<Box<Record>>> {

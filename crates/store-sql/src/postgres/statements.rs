@@ -116,7 +116,8 @@ impl Statements {
             (table(schema, "record"), table(schema, "answer"), table(schema, "note"));
         let select = format!(
             "SELECT r.id, r.scope, r.key, r.operation, r.rest, \
-             (SELECT bytes FROM {answer} WHERE seq = r.seq) AS answer, r.seq FROM {record} r"
+             {} AS answer, r.seq FROM {record} r",
+            answer_of(schema)
         );
         let quoted = schema.quoted();
         let last = BATCH_MAX - 1;
@@ -141,10 +142,12 @@ impl Statements {
                 "swapped AS (UPDATE {record} r SET version = new.version, state = new.state, due_at = new.due_at, \
                  kept_until = NULL, attention_at = new.attention_at, expires_at = new.expires_at, created_at = new.created_at, \
                  resumable = new.resumable, operation = new.operation, rest = new.rest, reference = new.reference, \
-                 doubt_since = new.doubt_since FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::smallint[], $5::bigint[], $6::bigint[], \
+                 doubt_since = new.doubt_since, answer = NULL, ({FOUND_BY}) = ROW({found_by}) FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::smallint[], $5::bigint[], $6::bigint[], \
                  $7::bigint[], $8::bigint[], $9::boolean[], $10::text[], $11::bytea[], $12::bytea[], $13::bigint[]{types}) \
                  AS new (id, expect, version, state, due_at, attention_at, expires_at, created_at, resumable, operation, \
                  rest, reference, doubt_since{names}) WHERE {found} RETURNING r.id, r.seq, r.state, r.due_at{returned})",
+                found_by =
+                    found_by(["new.state", "new.due_at", "new.doubt_since", "new.operation", "r.scope"]),
                 types = if answers { ", $14::bytea[]" } else { "" },
                 names = if answers { ", answer" } else { "" },
                 returned = if answers { ", new.answer" } else { "" },
@@ -161,14 +164,15 @@ impl Statements {
         // Each of these with nothing beside it, or with the entries of those of its rows that were changed.
         let insert = |entered: &str| {
             format!(
-                "WITH {batch}, inserted AS (INSERT INTO {record} (seq, {INSERTED}) \
-                 SELECT (SELECT first FROM batch) + place, {INSERTED} FROM unnest($1::integer[], $2::bytea[], \
+                "WITH {batch}, inserted AS (INSERT INTO {record} (seq, {INSERTED}, {FOUND_BY}) \
+                 SELECT (SELECT first FROM batch) + place, {INSERTED}, {} FROM unnest($1::integer[], $2::bytea[], \
                  $3::bigint[], $4::smallint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::boolean[], \
                  $10::text[], $11::text[], $12::text[], $13::bytea[], $14::bytea[], $15::bigint[]) AS new (place, {INSERTED}) \
                  ON CONFLICT (id) DO NOTHING RETURNING id, seq), {}, \
                  kept AS (INSERT INTO {answer} (seq, bytes) SELECT inserted.seq, new.answer FROM inserted \
                  JOIN unnest($2::bytea[], $16::bytea[]) AS new (id, answer) ON new.id = inserted.id \
                  WHERE new.answer IS NOT NULL){entered} {}",
+                found_by(["new.state", "new.due_at", "new.doubt_since", "new.operation", "new.scope"]),
                 noted("$17::bigint"),
                 told("inserted")
             )
@@ -223,7 +227,8 @@ impl Statements {
                 format!(
                     "WITH swapped AS (UPDATE {record} r SET version = new.version, state = 2, due_at = new.due_at, \
                      attention_at = NULL, expires_at = new.due_at, created_at = new.created_at, operation = new.operation, \
-                     rest = new.rest, reference = new.reference, doubt_since = NULL FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], \
+                     rest = new.rest, reference = new.reference, doubt_since = NULL, line = NULL, waits_since = NULL, \
+                     parked_since = NULL, answer = NULL FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], \
                      $4::bigint[], $5::bigint[], $6::text[], $7::bytea[], $8::bytea[], $9::bytea[]) \
                      AS new (id, expect, version, due_at, created_at, operation, rest, reference, answer) \
                      WHERE {found} RETURNING r.id, r.seq, new.answer), \
@@ -249,7 +254,7 @@ impl Statements {
                 ),
             ),
             tidy: query(7, tidy(&record, &note)),
-            noted: query(8, noted_rows(&record, &answer, &note)),
+            noted: query(8, noted_rows(schema, &record, &note)),
             attended: query(
                 9,
                 format!(
@@ -262,8 +267,9 @@ impl Statements {
             kept: query(
                 33,
                 format!(
-                    "SELECT seq, kept_until, coalesce((SELECT octet_length(bytes) FROM {answer} a WHERE a.seq = r.seq), 0) \
-                     FROM {record} r WHERE kept_until BETWEEN $3::bigint AND $1::bigint ORDER BY kept_until, seq LIMIT $2::bigint"
+                    "SELECT seq, kept_until, {} FROM {record} r WHERE kept_until BETWEEN $3::bigint AND $1::bigint \
+                     ORDER BY kept_until, seq LIMIT $2::bigint",
+                    bytes_of_answer(schema, "octet_length(r.answer)")
                 ),
             ),
             lines: query(34, lines(&record)),
@@ -307,7 +313,8 @@ impl Statements {
             outbox: Outbox::new(schema, 24),
             by_reference: format!("r.seq = ANY(ARRAY(SELECT seq FROM {record} WHERE reference = ?))"),
             by_doubt: format!(
-                "r.seq = ANY(ARRAY(SELECT doubted FROM {record} WHERE doubted BETWEEN 0 AND {}))",
+                "r.seq = ANY(ARRAY(SELECT seq FROM {record} WHERE doubt_since BETWEEN {} AND {}))",
+                i64::MIN + 1,
                 i64::MAX
             ),
             select,
@@ -317,14 +324,15 @@ impl Statements {
 
 /// Counts no more than `$1` of each; both the count and the oldest through an index that knows of nothing else.
 fn doubts(record: &str) -> String {
-    let of = |column: &str| {
-        let all = format!("FROM {record} WHERE {column} BETWEEN {} AND {}", i64::MIN + 1, i64::MAX);
+    let of = |column: &str, only: &str| {
+        let all = format!("FROM {record} WHERE {column} BETWEEN {} AND {}{only}", i64::MIN + 1, i64::MAX);
         format!(
             "(SELECT count(*) FROM (SELECT {column} {all} LIMIT $1::bigint) r), \
              (SELECT {column} {all} ORDER BY {column} LIMIT 1)"
         )
     };
-    format!("SELECT {}, {}", of("doubt_since"), of("parked_since"))
+    // What a node of an earlier release has settled may still say that it was parked.
+    format!("SELECT {}, {}", of("doubt_since", ""), of("parked_since", " AND state = 4 AND due_at IS NULL"))
 }
 
 /// The heads of the lines after `$1`, at most `$2`: from one to the next through the index, however long each is.
@@ -373,13 +381,36 @@ fn tidy(record: &str, note: &str) -> String {
 
 /// The rows under the notes of a page that are in the state `$6` and due from `$10` until `$7`, the longest first, at most `$9`, with the size of
 /// their answers; `$8`: only those whose lapsed lease is the completer's, or only the others.
-fn noted_rows(record: &str, answer: &str, note: &str) -> String {
+fn noted_rows(schema: &Schema, record: &str, note: &str) -> String {
     format!(
-        "SELECT r.seq, r.due_at, coalesce((SELECT octet_length(bytes) FROM {answer} a WHERE a.seq = r.seq), 0) \
-         FROM (SELECT DISTINCT r.seq, r.due_at FROM (SELECT first, last FROM {note} WHERE {ON_PAGE}) n, \
-         LATERAL (SELECT seq, due_at FROM {record} WHERE seq BETWEEN n.first AND n.last AND state = $6::smallint \
+        "SELECT r.seq, r.due_at, {} FROM (SELECT DISTINCT r.seq, r.due_at, r.bytes \
+         FROM (SELECT first, last FROM {note} WHERE {ON_PAGE}) n, \
+         LATERAL (SELECT seq, due_at, octet_length(answer) AS bytes FROM {record} WHERE seq BETWEEN n.first AND n.last AND state = $6::smallint \
          AND due_at BETWEEN $10::bigint AND $7::bigint AND ($8::boolean IS NULL OR resumable = $8) OFFSET 0) r \
-         ORDER BY r.due_at, r.seq LIMIT $9::bigint) r ORDER BY r.due_at, r.seq"
+         ORDER BY r.due_at, r.seq LIMIT $9::bigint) r ORDER BY r.due_at, r.seq",
+        bytes_of_answer(schema, "r.bytes")
+    )
+}
+
+/// The answer of the record `r`: in its row, or in the table of its own.
+pub(super) fn answer_of(schema: &Schema) -> String {
+    format!("coalesce(r.answer, (SELECT bytes FROM {} WHERE seq = r.seq))", table(schema, "answer"))
+}
+
+/// How long that is; `in_row` says how long the one in the row is.
+fn bytes_of_answer(schema: &Schema, in_row: &str) -> String {
+    let answer = table(schema, "answer");
+    format!("coalesce({in_row}, (SELECT octet_length(bytes) FROM {answer} a WHERE a.seq = r.seq), 0)")
+}
+
+/// Columns by which rows are found off the usual path, and NULL on it.
+pub(super) const FOUND_BY: &str = "line, waits_since, parked_since";
+
+/// What they are, of a row with these columns.
+pub(super) fn found_by([state, due_at, doubt_since, operation, scope]: [&str; 5]) -> String {
+    format!(
+        "CASE WHEN {state} = 0 THEN hashtextextended({operation} || ' ' || {scope} COLLATE \"C\", 0) END, \
+         CASE WHEN {state} = 0 THEN {due_at} END, CASE WHEN {due_at} IS NULL THEN {doubt_since} END"
     )
 }
 

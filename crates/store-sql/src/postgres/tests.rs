@@ -16,7 +16,7 @@ use super::session::Session;
 use super::settings::{Schema, Settings};
 use super::statements::types::placeholders;
 use super::statements::{
-    QUERIES, Query, SETUP_PAGES, SETUP_READ, SETUP_WRITE, SETUP_WRITE_LOCAL, Statements,
+    FOUND_BY, QUERIES, Query, SETUP_PAGES, SETUP_READ, SETUP_WRITE, SETUP_WRITE_LOCAL, Statements, found_by,
 };
 use super::{PostgresOptions, PostgresStore, migrate};
 
@@ -252,14 +252,25 @@ async fn plans_use_indexes_on_empty_and_on_small_tables() {
     place.gone().await;
 }
 
+/// Accepted work, for each `n`: `r.due_at` and `r.scope` are its own.
+fn waiting(from: &str) -> String {
+    let of = found_by(["0", "r.due_at", "NULL::bigint", "'POST /jobs'", "r.scope"]);
+    format!(
+        "INSERT INTO {{}}.record (seq, id, version, state, due_at, attention_at, expires_at, created_at, resumable, scope, key, operation, \
+         rest, {FOUND_BY}) SELECT n, int8send(n), 1, 0, r.due_at, 4000000000000000, 4000000000000000, 1, false, r.scope, n::text, \
+         'POST /jobs', '', {of} FROM {from}"
+    )
+}
+
 /// A hundred thousand requests of one tenant wait: a turn looks at a few blocks, and so does whoever looks for something else.
 #[tokio::test]
 async fn what_waits_is_in_nobodys_way() {
     let place = Place::start().await;
     place
         .run(
-            "INSERT INTO {}.record SELECT n, int8send(n), 1, 0, n, 4000000000000000, 4000000000000000, 1, false, \
-             CASE WHEN n % 1000 = 0 THEN n::text ELSE 'busy' END, n::text, 'POST /jobs', '' FROM generate_series(1, 100000) n",
+            &waiting(
+                "generate_series(1, 100000) n, LATERAL (SELECT n AS due_at, CASE WHEN n % 1000 = 0 THEN n::text ELSE 'busy' END AS scope) r",
+            ),
         )
         .await;
     let session = place.session(SETUP_READ).await;
@@ -286,16 +297,13 @@ async fn what_waits_is_in_nobodys_way() {
 #[tokio::test]
 async fn the_oldest_of_a_backlog_is_found_behind_more_than_is_counted() {
     let place = Place::start().await;
-    let waiting = "INSERT INTO {}.record SELECT n, int8send(n), 1, 0";
-    place
-        .run(&format!(
-            "{waiting}, 1000 + n, 4000000000000000, 4000000000000000, 1, false, 'busy', n::text, 'POST /jobs', '' \
-             FROM generate_series(1, {BACKLOG_MAX} + 1) n; \
-             {waiting}, 7, 4000000000000000, 4000000000000000, 1, false, (SELECT m::text FROM generate_series(1, 1000) m \
-             WHERE hashtextextended('POST /jobs ' || m::text COLLATE \"C\", 0) > hashtextextended('POST /jobs busy' COLLATE \"C\", 0) \
-             LIMIT 1), 'k', 'POST /jobs', '' FROM generate_series(1000000, 1000000) n"
-        ))
-        .await;
+    let busy = format!(
+        "generate_series(1, {BACKLOG_MAX} + 1) n, LATERAL (SELECT 1000 + n AS due_at, 'busy' AS scope) r"
+    );
+    let oldest = "generate_series(1000000, 1000000) n, LATERAL (SELECT 7 AS due_at, m::text AS scope FROM generate_series(1, 1000) m \
+                  WHERE hashtextextended('POST /jobs ' || m::text COLLATE \"C\", 0) > hashtextextended('POST /jobs busy' COLLATE \"C\", 0) \
+                  LIMIT 1) r";
+    place.run(&format!("{}; {}", waiting(&busy), waiting(oldest))).await;
     let session = place.session(SETUP_READ).await;
     let backlog = super::waiting::backlog(&session, &place.statements).await.unwrap();
     assert_eq!(backlog, Backlog { rows: BACKLOG_MAX, oldest: Some(Timestamp::from_micros(7)) });
@@ -372,7 +380,7 @@ async fn a_plan_made_on_an_empty_table_is_good_on_a_million_rows() {
 async fn few_among_many_are_by_index(place: &Place) {
     let Statements { select, by_reference, by_doubt, .. } = &place.statements;
     let by_reference = by_reference.replace('?', "'\\x0102'");
-    for (condition, index) in [(&by_reference, "record_reference"), (by_doubt, "record_doubted")] {
+    for (condition, index) in [(&by_reference, "record_reference"), (by_doubt, "record_doubt_since")] {
         let session = place.session(SETUP_PAGES).await;
         let text = format!("EXPLAIN (COSTS OFF) {select} WHERE {condition} ORDER BY r.seq DESC LIMIT 11");
         let rows = session.query_once(&text, &[]).await.unwrap();

@@ -115,6 +115,10 @@ impl Join for SqliteStore {
         None
     }
 
+    fn closing(&self, _: &Write) -> Option<String> {
+        None
+    }
+
     async fn take(&self, _: &mut dyn Connection, id: RecordId) -> Result<Taken> {
         Ok(Taken::Mine(read_one(self, id).await?.map(Box::new)))
     }

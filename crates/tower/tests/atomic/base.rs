@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use oncegate_store::jobs::Enqueue;
 use oncegate_store::join::{Transaction, Transactions};
-use oncegate_store_sql::sqlx::{PgTransactions, SqliteTransactions};
+use oncegate_store_sql::sqlx::{PgDedicated, PgTransactions, SqliteTransactions};
 use oncegate_store_sql::{PostgresStore, SqliteStore};
 use sqlx::postgres::PgPoolOptions;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions, SqliteSynchronous};
@@ -98,6 +98,47 @@ impl Base for OnPostgres {
         let text = format!("SELECT key FROM {}.charge ORDER BY key", self.place.schema);
         let rows = self.place.raw().await.query(&text, &[]).await.unwrap();
         rows.iter().map(|row| row.get(0)).collect()
+    }
+}
+
+/// The same, by a pool that atomic handlers have to themselves.
+#[derive(Clone)]
+pub(crate) struct OnDedicated {
+    pub(crate) of: OnPostgres,
+    pool: PgDedicated,
+}
+
+impl OnDedicated {
+    pub(crate) async fn with(connections: u32) -> Self {
+        let of = OnPostgres::start().await;
+        let pool = PgDedicated::new(pool(&of.place.url, connections));
+        Self { of, pool }
+    }
+}
+
+impl Base for OnDedicated {
+    type Store = PostgresStore;
+    type Pool = PgDedicated;
+    const HAS_MANY_WRITERS: bool = true;
+
+    async fn start() -> Self {
+        Self::with(8).await
+    }
+
+    async fn store(&self) -> PostgresStore {
+        self.of.store().await
+    }
+
+    fn pool(&self) -> PgDedicated {
+        self.pool.clone()
+    }
+
+    async fn charge(&self, on: &mut sqlx::PgConnection, key: &str) -> sqlx::Result<()> {
+        self.of.charge(on, key).await
+    }
+
+    async fn charges(&self) -> Vec<String> {
+        self.of.charges().await
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use oncegate_store::Result;
-use oncegate_store::join::{Asking, Connection, Opened, Transaction, Transactions, Value};
+use oncegate_store::join::{Asking, Closed, Connection, Opened, Transaction, Transactions, Value};
 
 /// How many could not be begun because the key was in use, and how many were committed.
 #[derive(Default)]
@@ -62,6 +62,16 @@ impl<T: Transaction> Transaction for CountedTransaction<T> {
         self.inner.commit().await?;
         self.count.committed.fetch_add(1, Ordering::SeqCst);
         Ok(())
+    }
+
+    async fn commit_with(self, closing: String) -> Result<Closed<Self>> {
+        Ok(match self.inner.commit_with(closing).await? {
+            Closed::Committed => {
+                self.count.committed.fetch_add(1, Ordering::SeqCst);
+                Closed::Committed
+            }
+            Closed::Unable(inner) => Closed::Unable(Self { inner, count: self.count }),
+        })
     }
 
     async fn roll_back(self) {

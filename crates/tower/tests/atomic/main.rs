@@ -4,7 +4,7 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-/// One test, on each database.
+/// One test, on each database; on PostgreSQL by a pool of each kind.
 macro_rules! on_both {
     ($($(#[$attribute:meta])* async fn $name:ident<$base:ident: Base>() $body:block)*) => {
         $($(#[$attribute])* async fn $name<$base: crate::base::Base>() $body)*
@@ -13,6 +13,13 @@ macro_rules! on_both {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
                 super::$name::<crate::base::OnPostgres>().await;
+            })*
+        }
+
+        mod on_postgres_dedicated {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                super::$name::<crate::base::OnDedicated>().await;
             })*
         }
 
@@ -29,8 +36,10 @@ mod base;
 #[path = "../layer/client.rs"]
 #[expect(dead_code, reason = "another test needs more of it")]
 mod client;
+mod close;
 mod counted;
 mod cut;
+mod dedicated;
 mod earlier;
 mod endings;
 mod library;

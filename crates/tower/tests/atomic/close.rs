@@ -1,0 +1,246 @@
+//! The short way to end: the row and the commit are one message.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use oncegate_conformance::samples::{FAR_AHEAD, answer, entry, every_shape, moved_to, reserved};
+use oncegate_core::audit::Act;
+use oncegate_core::policy::Profile;
+use oncegate_core::record::{Record, State, StateKind};
+use oncegate_store::drive::read_one;
+use oncegate_store::join::{Closed, Join, Joined, Opened, Transaction as _, Transactions as _};
+use oncegate_store::{Effect, Write};
+use oncegate_store_sql::PostgresStore;
+use oncegate_store_sql::sqlx::{PgTransactions, SqlxTransaction};
+use sqlx::{Postgres, Row as _};
+use tracing_subscriber::filter::LevelFilter;
+
+use crate::base::{Base as _, OnPostgres};
+use crate::client::Call;
+use crate::node::{Node, Work};
+
+fn call(key: &str) -> Call {
+    Call::post("/charges").key(key)
+}
+
+fn insert(row: &Record) -> Write {
+    Write::insert(Arc::new(row.clone()))
+}
+
+/// A row that is settled.
+fn settled(key: &str, body: &[u8]) -> Record {
+    let mut row = moved_to(&reserved(key, 1, FAR_AHEAD), StateKind::Completed, FAR_AHEAD);
+    row.state = State::Completed(answer(200, body));
+    row
+}
+
+/// A transaction that has the row's key.
+async fn opened(store: &PostgresStore, pool: &PgTransactions, row: &Record) -> SqlxTransaction<Postgres> {
+    let opened = pool.begin_with(store.opening(row.id).unwrap()).await.unwrap();
+    let transaction = match opened {
+        Opened::Begun(transaction) => Some(transaction),
+        Opened::Occupied | Opened::Unable => None,
+    };
+    transaction.expect("it is free")
+}
+
+/// Whether a statement of the pool's only connection is outside of a transaction, and how many advisory locks its session has.
+async fn left_behind(pool: &PgTransactions) -> (bool, i64) {
+    let text = "SELECT transaction_timestamp() = statement_timestamp(), (SELECT count(*) FROM pg_locks \
+                WHERE locktype = 'advisory' AND pid = pg_backend_pid())";
+    // As a simple query: a prepared one begins with its preparation.
+    let row = sqlx::raw_sql(text).fetch_one(&pool.0).await.unwrap();
+    (row.get::<bool, _>(0), row.get(1))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_is_written_as_the_long_way_writes_it_and_the_connection_comes_back_as_it_was() {
+    let base = OnPostgres::start().await;
+    let (store, through_one) = (base.store().await, base.through_one(&base.place.url));
+    let pool = through_one.pool();
+    let mut closed = 0;
+    for row in every_shape() {
+        let Some(closing) = store.closing(&insert(&row)) else { continue };
+        let mut transaction = opened(&store, &pool, &row).await;
+        base.charge(&mut transaction, row.address.key.as_str()).await.unwrap();
+        assert!(matches!(transaction.commit_with(closing).await.unwrap(), Closed::Committed));
+        assert_eq!(read_one(&store, row.id).await.unwrap().as_ref(), Some(&row));
+        assert_eq!(left_behind(&pool).await, (true, 0));
+        closed += 1;
+        assert_eq!(base.charges().await.len(), closed);
+    }
+    assert!(closed > 1, "those that are settled");
+    // Every column is as it is in a row of the long way, but for its place.
+    let (short, long) = (settled("$1 \"{}\" ; -- $$ /* short", b"{}"), settled("long", b"{}"));
+    let closing = store.closing(&insert(&short)).unwrap();
+    let transaction = opened(&store, &pool, &short).await;
+    assert!(matches!(transaction.commit_with(closing).await.unwrap(), Closed::Committed));
+    let mut transaction = pool.begin().await.unwrap();
+    assert_eq!(store.join(&mut transaction, &insert(&long)).await.unwrap(), Joined::Written);
+    transaction.commit().await.unwrap();
+    let text = format!(
+        "SELECT to_jsonb(r) - ARRAY['seq', 'id', 'key', 'rest'] FROM {}.record r WHERE key ~ '(short|long)$'",
+        base.place.schema
+    );
+    let rows =
+        base.place.raw().await.query(&format!("SELECT r::text FROM ({text}) AS t (r)"), &[]).await.unwrap();
+    let columns: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+    assert!(columns.len() == 2 && columns[0] == columns[1], "{columns:#?}");
+}
+
+/// Nobody had a row when it began, and another has written one since, by a way that asks for no lock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_is_overtaken_is_refused_with_all_that_it_did_and_leaves_nothing_behind() {
+    let base = OnPostgres::start().await;
+    let (store, through_one) = (base.store().await, base.through_one(&base.place.url));
+    let pool = through_one.pool();
+    let (first, second) = (settled("k", b"first"), settled("k", b"second"));
+    let mut transaction = opened(&store, &pool, &second).await;
+    base.charge(&mut transaction, "second").await.unwrap();
+    let mut other = base.pool().begin().await.unwrap();
+    assert_eq!(store.join(&mut other, &insert(&first)).await.unwrap(), Joined::Written);
+    other.commit().await.unwrap();
+    let error = transaction.commit_with(store.closing(&insert(&second)).unwrap()).await.unwrap_err();
+    assert_eq!(error.effect(), Effect::None, "{error}");
+    assert_eq!(read_one(&store, first.id).await.unwrap().as_ref(), Some(&first));
+    assert_eq!(base.charges().await, [""; 0]);
+    assert_eq!(left_behind(&pool).await, (true, 0));
+}
+
+/// sqlx rolls back the outer transaction where a nested one could not begin, and what a handler does after that is committed by itself. So are the key and what it
+/// promised: nobody is told that nothing was executed, and a retry does not run it again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handler_that_has_lost_its_transaction_runs_once() {
+    for promises in [false, true] {
+        let base = OnPostgres::start().await;
+        let node = Node::new(&base, Profile::Ietf, move |mut work: Work<OnPostgres>| async move {
+            sqlx::query("SELECT nonsense").execute(&mut *work.tx).await.unwrap_err();
+            sqlx::Connection::begin(&mut *work.tx).await.map(drop).unwrap_err();
+            work.charge().await.unwrap();
+            if promises {
+                work.tx.enqueue("mail", &"a letter").unwrap();
+            }
+            format!("run {}", work.run)
+        })
+        .await;
+        call("k").send(node.addr).await.expect_first(200, "run 1");
+        let another = crate::node::simple(&base, Profile::Ietf).await;
+        call("k").send(another.addr).await.expect_replay(200, "run 1");
+        assert_eq!(base.charges().await, ["k"]);
+        let jobs = format!("SELECT count(*) FROM {}.job", base.place.schema);
+        let jobs: i64 = base.place.raw().await.query_one(&jobs, &[]).await.unwrap().get(0);
+        assert_eq!(jobs, i64::from(promises));
+    }
+}
+
+/// And so where it was ended by hand.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn outside_of_a_transaction_nothing_is_closed() {
+    let base = OnPostgres::start().await;
+    let (store, row) = (base.store().await, settled("k", b"{}"));
+    let mut transaction = opened(&store, &base.pool(), &row).await;
+    sqlx::raw_sql("ROLLBACK").execute(&mut *transaction).await.unwrap();
+    let closed = transaction.commit_with(store.closing(&insert(&row)).unwrap()).await.unwrap();
+    assert!(matches!(closed, Closed::Unable(_)));
+    assert_eq!(read_one(&store, row.id).await.unwrap(), None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_not_the_usual_row_goes_the_long_way() {
+    let base = OnPostgres::start().await;
+    let store = base.store().await;
+    let row = settled("k", b"{}");
+    assert!(store.closing(&insert(&row)).is_some());
+    assert!(store.closing(&insert(&settled("k", &vec![b'x'; 20_000]))).is_none(), "it is long");
+    assert!(store.closing(&insert(&reserved("k", 1, FAR_AHEAD))).is_none(), "it is not settled");
+    let told = insert(&row).telling(Some(entry(&row, FAR_AHEAD, Act::Completed)));
+    assert!(store.closing(&told).is_none(), "it has something to tell");
+    assert!(
+        store.closing(&Write::swap(row.version, Arc::new(row.clone()))).is_none(),
+        "it takes another's place"
+    );
+    let known = Record { provider_reference: Some("ch_1".into()), ..row };
+    assert!(store.closing(&insert(&known)).is_none(), "it has a name at the provider's");
+    for key in ["it's", "'); DROP TABLE charge; --", "a\\b", "\\'"] {
+        assert!(store.closing(&insert(&settled(key, b"{}"))).is_none(), "{key} would have to be quoted");
+    }
+    assert!(
+        store.closing(&insert(&settled("$1 \"{}\" %s ; -- $$ /* E", b"{}"))).is_some(),
+        "nothing of it means anything in quotes"
+    );
+    // And is as good: a long answer through the layer.
+    let long = "x".repeat(20_000);
+    let answered = long.clone();
+    let node = Node::new(&base, Profile::Ietf, move |mut work: Work<OnPostgres>| {
+        let answered = answered.clone();
+        async move {
+            work.charge().await.unwrap();
+            answered
+        }
+    })
+    .await;
+    call("long").send(node.addr).await.expect_first(200, &long);
+    let another = crate::node::simple(&base, Profile::Ietf).await;
+    call("long").send(another.addr).await.expect_replay(200, &long);
+    assert_eq!(base.charges().await, ["long"]);
+}
+
+/// What was logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
+    }
+}
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// sqlx logs the text of every statement, and this one has the answer in it. Nor does the server warn of a transaction that is not there.
+#[tokio::test]
+async fn nothing_of_the_answer_gets_into_a_log() {
+    let base = OnPostgres::start().await;
+    let (store, through_one) = (base.store().await, base.through_one(&base.place.url));
+    let pool = through_one.pool();
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(LevelFilter::TRACE)
+        .with_ansi(false)
+        .with_writer(move || writer.clone())
+        .finish();
+    let _logging = tracing::subscriber::set_default(subscriber);
+    let row = settled("k", b"a secret");
+    // It is the first statement of all: others are heard of all the same.
+    let transaction = opened(&store, &pool, &row).await;
+    let closing = store.closing(&insert(&row)).unwrap();
+    assert!(closing.contains("6120736563726574"), "its digits: {closing}");
+    assert!(matches!(transaction.commit_with(closing).await.unwrap(), Closed::Committed));
+    assert_eq!(left_behind(&pool).await, (true, 0));
+    // One that fails, too.
+    let transaction = pool.begin().await.unwrap();
+    transaction.commit_with(store.closing(&insert(&row)).unwrap()).await.unwrap_err();
+    left_behind(&pool).await;
+    assert!(!log.text().contains("there is no transaction in progress"), "{}", log.text());
+    // And one that is given up. The server may have refused it by then; sqlx sends the rollback that is given up with it once more, and is warned.
+    let given_up = pool.begin().await.unwrap().commit_with(store.closing(&insert(&row)).unwrap());
+    drop(futures_util::poll!(Box::pin(given_up)));
+    left_behind(&pool).await;
+    let mut transaction = pool.begin().await.unwrap();
+    base.charge(&mut transaction, "k").await.unwrap();
+    transaction.roll_back().await;
+    let text = log.text();
+    assert!(text.contains("INSERT INTO"), "others are logged: {text}");
+    for found in ["6120736563726574", "oncegate_close"] {
+        assert!(!text.contains(found), "{found}: {text}");
+    }
+}
