@@ -1,9 +1,12 @@
-//! Measurements: built in release, run by the `bench` crate.
+//! Measurements: built as what is shipped, run by the `bench` crate.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::{Result, cargo, must, programs, root};
+
+/// The profile of what is shipped.
+const PROFILE: &str = "dist";
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -19,7 +22,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         // The gateway that is measured is the product's own program, beside the one that measures.
         must(cargo().args([
             "build",
-            "--release",
+            "--profile",
+            PROFILE,
             "--package",
             "oncegate-cli",
             "--package",
@@ -33,18 +37,20 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     // A web framework and a database library, which no other needs.
     let features: &[&str] = if first == "atomic" { &["--features", "atomic"] } else { &[] };
     let mut run = if is_all {
-        Command::new(release("oncegate-bench")?)
+        Command::new(built("oncegate-bench")?)
     } else {
         let mut run = cargo();
-        run.args(["run", "--release", "--quiet", "--package", "oncegate-bench"]).args(features).arg("--");
+        run.args(["run", "--profile", PROFILE, "--quiet", "--package", "oncegate-bench"])
+            .args(features)
+            .arg("--");
         run
     };
     must(run.args(&args.rest).current_dir(root()))
 }
 
-/// A program that was built in release: beside our own folder, wherever that is.
-fn release(name: &str) -> Result<PathBuf> {
+/// A program that was built to be measured: beside our own folder, wherever that is.
+fn built(name: &str) -> Result<PathBuf> {
     let ours = std::env::current_exe().map_err(|error| format!("we do not know where we are: {error}"))?;
     let target = ours.parent().and_then(Path::parent).ok_or("we are in no folder of cargo's")?;
-    Ok(target.join("release").join(name))
+    Ok(target.join(PROFILE).join(name))
 }
