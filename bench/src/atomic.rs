@@ -45,7 +45,7 @@ const CONNECTIONS: [usize; 2] = [16, 64];
 const POOL: u32 = 16;
 const ACCOUNTS: i64 = 10_000;
 const PLAIN: &str = "plain transaction";
-const PLAIN_MANY: &str = "plain transaction, 16 connections";
+const PLAIN_MANY: &str = "plain transaction (16 connections)";
 const TABLES: [&str; 2] = [
     "CREATE TABLE account (id BIGINT PRIMARY KEY, balance BIGINT NOT NULL)",
     "CREATE TABLE payment (id BIGINT PRIMARY KEY, account BIGINT NOT NULL, amount BIGINT NOT NULL)",
@@ -87,7 +87,7 @@ fn on_postgres(options: &Options) -> Outcome {
                 serve(Router::new().route("/payments", post(plain_on_postgres)).with_state(plain)).await?,
             ),
             ("atomic handler", atomic(open().await?, PgTransactions(pool(POOL)?)).await?),
-            ("atomic handler, dedicated pool", atomic(open().await?, PgDedicated::new(pool(POOL)?)).await?),
+            ("atomic handler (dedicated pool)", atomic(open().await?, PgDedicated::new(pool(POOL)?)).await?),
         ])
     })?;
     measure(options, "PostgreSQL", &services)
@@ -114,7 +114,7 @@ fn on_sqlite(options: &Options) -> Outcome {
             (PLAIN, plainly(plain, 1).await?),
             (PLAIN_MANY, plainly(many, POOL).await?),
             ("atomic handler", atomically(one, 1).await?),
-            ("atomic handler, 16 connections", atomically(joined, POOL).await?),
+            ("atomic handler (16 connections)", atomically(joined, POOL).await?),
         ])
     })?;
     measure(options, "SQLite", &services)?;
