@@ -43,6 +43,8 @@ pub(crate) struct Count {
     pub(crate) parked: usize,
     /// Rides that had no receipt when the kills were over: cut between two phases, or in one.
     pub(crate) cut: usize,
+    /// Kills at random that left such a ride behind, of those that were begun since the kill before.
+    pub(crate) at_random: usize,
     /// Kills that came while a charge was under way, for certain.
     pub(crate) in_charge: usize,
     /// Of those, how many have no answer.
@@ -57,6 +59,7 @@ pub(crate) struct Town {
     provider: Serving,
     told: Arc<Mutex<Told>>,
     cut: usize,
+    at_random: usize,
     /// Keys whose kill came while their charge was under way.
     in_charge: Vec<String>,
     folder: TempDir,
@@ -74,7 +77,16 @@ impl Town {
             late: Late::By(Duration::ZERO),
         };
         let provider = provider::start(options).await.unwrap();
-        Self { database, recovery, provider, told: Arc::default(), cut: 0, in_charge: Vec::new(), folder }
+        Self {
+            database,
+            recovery,
+            provider,
+            told: Arc::default(),
+            cut: 0,
+            at_random: 0,
+            in_charge: Vec::new(),
+            folder,
+        }
     }
 
     fn url(&self) -> String {
@@ -141,7 +153,7 @@ impl Town {
         count == 1
     }
 
-    async fn kill_at_random(&self, kills: usize) {
+    async fn kill_at_random(&mut self, kills: usize) {
         for round in 0..kills {
             let service = self.service();
             let begun = Arc::new(Semaphore::new(0));
@@ -176,7 +188,14 @@ impl Town {
             while let Some(client) = clients.join_next().await {
                 client.unwrap();
             }
+            self.at_random += usize::from(self.is_cut(&format!("ride-{round:04}-")).await);
         }
+    }
+
+    /// Whether one of these rides has no receipt.
+    async fn is_cut(&self, prefix: &str) -> bool {
+        let sql = "SELECT count(*), count(*) FROM {}ride WHERE key LIKE '{prefix}%' AND key NOT IN (SELECT key FROM {}receipt)";
+        self.numbers(&sql.replace("{prefix}", prefix)).await.0 > 0
     }
 
     /// Half of what is open is asked for again; of the other half nobody speaks any more. All of it comes to an end.
@@ -231,6 +250,7 @@ impl Town {
             unanswered: keys - answered,
             parked,
             cut: self.cut,
+            at_random: self.at_random,
             in_charge: self.in_charge.len(),
             left,
             asked,
@@ -246,9 +266,14 @@ impl Town {
 
     /// How many rows a table has, and of how many keys.
     async fn rows(&self, table: &str) -> (usize, usize) {
+        self.numbers(&format!("SELECT count(*), count(DISTINCT key) FROM {{}}{table}")).await
+    }
+
+    /// Two numbers, out of the service's own tables: `{}` is what stands before their names.
+    async fn numbers(&self, sql: &str) -> (usize, usize) {
         // The store's schema is called like the test's user, so that it comes first on PostgreSQL's search path.
         let schema = if matches!(self.database, Database::Postgres(_)) { "public." } else { "" };
-        let sql = sqlx::AssertSqlSafe(format!("SELECT count(*), count(DISTINCT key) FROM {schema}{table}"));
+        let sql = sqlx::AssertSqlSafe(sql.replace("{}", schema));
         let (rows, keys): (i64, i64) = match &self.database {
             Database::Sqlite => {
                 let pool = SqlitePool::connect(&self.url()).await.unwrap();
