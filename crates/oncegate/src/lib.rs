@@ -108,7 +108,11 @@ pub use oncegate_engine::{
 };
 pub use oncegate_engine::{Delivering, Delivery, Effect, Effects, Outbox, OutboxOptions, Patience, Sent};
 pub use oncegate_engine::{NoProbe, OnlyOf, Probe, Worker, WorkerOptions, Workers};
+/// The contract of stores, and the words of errors: for whoever joins transactions of another library, see [`join`].
+pub use oncegate_store as store;
 pub use oncegate_store::{Store, StoreError, jobs, join};
+#[cfg(feature = "postgres")]
+pub use oncegate_store_sql::postgres::is_of_the_statement;
 #[cfg(feature = "sqlx-sqlite")]
 pub use oncegate_store_sql::sqlx::SqliteTransactions;
 #[cfg(feature = "sqlx-postgres")]

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use example_payments::post;
+use example_payments::post::{self, NoReply, Reply};
+use http::header::RETRY_AFTER;
 use http::{Request, StatusCode};
 use oncegate::response::{Answer, Response};
 use oncegate::{Delivering, Delivery, Effect, Effects, Patience, Sent};
@@ -49,20 +50,26 @@ impl Charge {
             .header("content-type", "application/json")
             .header("idempotency-key", key)
             .body(Bytes::from(order.to_string()));
-        let Ok(request) = request else { return later("the request could not be made") };
+        let Ok(request) = request else { return later(None, "the request could not be made") };
         let reply = match post::send(&self.provider, request, self.patience).await {
             Ok(reply) => reply,
+            // Nobody is there, which says nothing of this payment.
+            Err(why @ NoReply::NotSent) => return away(None, &format!("the provider {why}")),
             // Whether or not it has charged: it dedupes by the key.
-            Err(why) => return later(&format!("the provider {why}")),
+            Err(why) => return later(None, &format!("the provider {why}")),
         };
         let charge = reply.json()["id"].as_str().unwrap_or_default().to_owned();
         payment.status = match reply.status {
             StatusCode::CREATED => "succeeded".to_owned(),
             StatusCode::PAYMENT_REQUIRED => "declined".to_owned(),
-            status => return later(&format!("the provider answered {status}")),
+            status => {
+                let (after, why) = (retry_after(&reply), format!("the provider answered {status}"));
+                let is_away = status == StatusCode::SERVICE_UNAVAILABLE;
+                return if is_away { away(after, &why) } else { later(after, &why) };
+            }
         };
         if let Err(error) = self.payments.settle(&payment.id, &payment.status, &charge).await {
-            return later(&format!("the payment could not be written down: {error}"));
+            return later(None, &format!("the payment could not be written down: {error}"));
         }
         payment.charge = Some(charge.clone());
         Sent::Delivered {
@@ -78,6 +85,16 @@ fn answer(status: StatusCode, payment: &Payment) -> Answer {
     Answer::Kept(Response { status: status.as_u16(), headers, body: json!(payment).to_string().into_bytes() })
 }
 
-fn later(why: &str) -> Sent {
-    Sent::Later { after: None, why: why.into() }
+fn later(after: Option<Duration>, why: &str) -> Sent {
+    Sent::Later { after, why: why.into() }
+}
+
+/// Tries while the provider is away do not use up a payment's.
+fn away(after: Option<Duration>, why: &str) -> Sent {
+    Sent::Unreachable { after, why: why.into() }
+}
+
+/// When the provider wants to be asked again.
+fn retry_after(reply: &Reply) -> Option<Duration> {
+    reply.headers.get(RETRY_AFTER)?.to_str().ok()?.parse().ok().map(Duration::from_secs)
 }
