@@ -1,7 +1,15 @@
 //! `[[effect]]`: what a service has promised in its own transaction, a gateway on the same store delivers.
 
 use oncegate::AnyStore;
+use oncegate_core::decide::{Decision, Event};
+use oncegate_core::fingerprint::{self, Content, Mode};
 use oncegate_core::identity::{RecordId, Token};
+use oncegate_core::key::Key;
+use oncegate_core::policy::Profile;
+use oncegate_core::record::State;
+use oncegate_core::response::Answer;
+use oncegate_core::scope::{Address, Operation};
+use oncegate_engine::{Engine, Options, Route};
 use oncegate_gateway::Gateway;
 use oncegate_store::Store as _;
 use oncegate_store::jobs::{Job, JobId, Jobs as _, Stage as JobStage};
@@ -75,6 +83,49 @@ async fn a_promise_is_delivered_with_its_key_and_the_provider_s_name_for_it_is_k
         assert_eq!(seen.header("x-version"), Some("3"));
         assert_eq!(str::from_utf8(&seen.body).unwrap(), r#"{"of":"a\"b","amount":100}"#);
     }
+    gateway.shut_down().await;
+}
+
+/// The service waits for the call's answer: what the file says that clients are told is the record's answer, refused or not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_delivery_whose_answer_is_the_request_s_completes_its_record() {
+    let service = Service::new().await;
+    let upstream = Upstream::start(|seen: Seen| async move {
+        let status = if &*seen.body == b"\"dear\"" { 402 } else { 200 };
+        Act::Answer(answer(status, &[("content-type", "application/json")], r#"{"id":"ch_17","paid":true}"#))
+    })
+    .await;
+    let effect = "delivered = [\"2xx\", 402]\nreference = \"/id\"\n\
+                  answers = [{ when = 402, status = 402, pointer = \"/id\" }, { status = 201, body = \"found\" }]";
+    let gateway = in_front_of(upstream.addr, &service.toml(effect)).await;
+    let file = format!("sqlite://{}", service.folder.path().join("records.db").display());
+    let engine = Engine::start(oncegate::open(&file).await.unwrap(), Options::default()).await.unwrap();
+    let route = Route::new("ietf", Profile::Ietf.policy(), Operation::new("POST /orders").unwrap());
+    let content = Content { method: "POST", path: "/orders", query: None, content_type: None, body: b"" };
+    let told = [("cheap", 201, r#"{"id":"ch_17","paid":true}"#), ("dear", 402, r#""ch_17""#)];
+    for (payload, status, body) in told {
+        // As an atomic handler leaves it: the record is open, and the job carries its lease on.
+        let (scope, key) = (route.scope("acme").unwrap(), Key::from_text(payload).unwrap());
+        let id = RecordId::of(&Address { scope: scope.clone(), key: key.clone() });
+        let fingerprint = fingerprint::of(&Mode::Raw, &content).unwrap();
+        let arrival = route.arrival(scope, key, fingerprint, None).unwrap();
+        let step = engine.drive(id, &Event::Arrive(arrival)).await.unwrap();
+        let Decision::Execute(lease) = step.decision else { panic!("{:?}", step.decision) };
+        let holder = lease.holder;
+        let _ = engine.drive(id, &Event::Entrust { holder }).await.unwrap();
+        let name = JobId::of(holder.life, 0);
+        let text = serde_json::to_vec(payload).unwrap();
+        let job = Job::promised(name, "charge", text, (id, holder.life), engine.now().at);
+        let job = Job { answers: Some(holder), ..job };
+        service.store.promise(std::slice::from_ref(&job)).await.unwrap();
+        service.until(&job, |stage| matches!(stage, JobStage::Done(_))).await;
+        let record = service.store.read(&[id]).await.unwrap().remove(0).unwrap().unwrap();
+        let State::Completed(kept) = &record.state else { panic!("{record:?}") };
+        let Answer::Kept(kept) = &**kept else { panic!("{kept:?}") };
+        assert_eq!((kept.status, str::from_utf8(&kept.body).unwrap()), (status, body));
+        assert_eq!(record.provider_reference.as_deref(), Some("ch_17"));
+    }
+    assert_eq!(upstream.seen().len(), 2, "each once");
     gateway.shut_down().await;
 }
 
