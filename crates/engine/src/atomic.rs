@@ -475,6 +475,15 @@ impl<S: Enqueue, T: Transactions> InTransaction<S, T> {
             Ok(Ok(Closed::Unable(transaction))) => {
                 Box::pin(self.write_and_commit(transaction, write, patience)).await
             }
+            // What was done cannot be taken back: the row must be there too, and if it cannot be, nobody may be told that nothing was executed.
+            Ok(Ok(Closed::Outside(transaction))) => {
+                tracing::error!(record = %self.running.id, "a handler has lost its transaction; what it did since is committed without its key, which is written now");
+                let written = Box::pin(self.write_and_commit(transaction, write, patience)).await;
+                written.map_err(|why| match why {
+                    NotCommitted::RolledBack(_) => NotCommitted::InDoubt,
+                    why => why,
+                })
+            }
             // Of the row, because another's is there; or of what the handler did.
             Ok(Err(error)) if error.effect() == Effect::None => Err(Box::pin(self.refused(error)).await),
             Ok(Err(error)) => Err(NotCommitted::NotAcknowledged(error)),

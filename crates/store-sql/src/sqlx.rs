@@ -10,6 +10,8 @@ mod unlogged;
 
 use std::ops::{Deref, DerefMut};
 
+#[cfg(feature = "sqlx-postgres")]
+use ::sqlx::postgres::{PgDatabaseError, PgSeverity};
 use ::sqlx::{AssertSqlSafe, Column as _, Database, Row as _};
 use oncegate_store::join::{Asking, Closed, Connection, Shown, Transaction, Transactions, Value};
 #[cfg(feature = "sqlx-postgres")]
@@ -128,9 +130,12 @@ async fn commit_with(
     mut transaction: SqlxTransaction<::sqlx::Postgres>,
     closing: String,
 ) -> Result<Closed<SqlxTransaction<::sqlx::Postgres>>> {
-    match close(&mut transaction, closing).await {
-        Ok(Closing::Committed) => Ok(Closed::Committed),
-        Ok(Closing::NotInIt) => Ok(Closed::Unable(transaction)),
+    match close(&mut transaction, closing, "; COMMIT AND CHAIN").await {
+        Ok(Closing::Committed) => {
+            end_uncounted(&mut transaction).await;
+            Ok(Closed::Committed)
+        }
+        Ok(Closing::Outside) => Ok(Closed::Outside(transaction)),
         Err(error) => Err(not_closed(transaction, error).await),
     }
 }
@@ -138,25 +143,49 @@ async fn commit_with(
 /// What came of a closing.
 #[cfg(feature = "sqlx-postgres")]
 enum Closing {
-    /// The row is written, the transaction committed, and another begun.
+    /// The row is written, and the transaction committed.
     Committed,
     /// The connection is in no transaction any more: nothing was done.
-    NotInIt,
+    Outside,
 }
 
 /// A handler may have ended its transaction without meaning to: sqlx rolls back the outer one where a nested one could not begin. What it did since is committed; the
 /// row must be, too, and goes the long way, which asks for no transaction.
 #[cfg(feature = "sqlx-postgres")]
-async fn close(connection: &mut ::sqlx::PgConnection, closing: String) -> ::sqlx::Result<Closing> {
-    let closing = ::sqlx::raw_sql(AssertSqlSafe(closing + "; COMMIT AND CHAIN"));
+async fn close(
+    connection: &mut ::sqlx::PgConnection,
+    closing: String,
+    commit: &str,
+) -> ::sqlx::Result<Closing> {
+    let closing = ::sqlx::raw_sql(AssertSqlSafe(closing + commit));
     match Unlogged::new(closing.execute(connection)).await {
         Ok(_) => Ok(Closing::Committed),
         // There is none to commit. The statement before it was undone with that.
-        Err(::sqlx::Error::Database(error)) if error.code().as_deref() == Some("25P01") => {
-            Ok(Closing::NotInIt)
-        }
+        Err(error) if is_outside(&error) => Ok(Closing::Outside),
         Err(error) => Err(error),
     }
+}
+
+/// It is the server that says so, of this commit, or of the end of a nested transaction that was sent before it. A trigger of the caller's may fail with the
+/// same code: that is a refusal, and all is rolled back.
+#[cfg(feature = "sqlx-postgres")]
+fn is_outside(error: &::sqlx::Error) -> bool {
+    let error = error.as_database_error().and_then(|error| error.try_downcast_ref::<PgDatabaseError>());
+    error.is_some_and(|error| {
+        error.code() == "25P01"
+            && matches!(error.routine(), Some("EndTransactionBlock" | "CheckTransactionBlock"))
+    })
+}
+
+/// sqlx ends the transaction that it has begun, and the one that a closing has left, when its value is dropped, as long as it knows that it is in one: not, if a handler has begun its
+/// own by hand after sqlx had lost its. That is ended here. Whether sqlx does know.
+#[cfg(feature = "sqlx-postgres")]
+async fn end_uncounted(connection: &mut ::sqlx::PgConnection) -> bool {
+    let is_counted = ::sqlx::Connection::is_in_transaction(connection);
+    if !is_counted && let Err(error) = ::sqlx::raw_sql("ROLLBACK").execute(connection).await {
+        tracing::debug!(%error, "a transaction was not ended; its connection is lost");
+    }
+    is_counted
 }
 
 #[cfg(feature = "sqlx-postgres")]
@@ -164,7 +193,7 @@ async fn not_closed(transaction: SqlxTransaction<::sqlx::Postgres>, error: ::sql
     let error = not_committed(error, is_refusal_of_postgres);
     if error.effect() == Effect::None {
         // It may be the row that was refused: then the transaction has failed, and has not ended.
-        roll_back(transaction.0).await;
+        transaction.roll_back().await;
     }
     error
 }
@@ -187,7 +216,6 @@ fn not_committed(error: ::sqlx::Error, is_refusal: impl FnOnce(&::sqlx::Error) -
 /// A deferred constraint, say. Not so if the connection ends with it: then it may be a pooler's guess.
 #[cfg(feature = "sqlx-postgres")]
 fn is_refusal_of_postgres(error: &::sqlx::Error) -> bool {
-    use ::sqlx::postgres::{PgDatabaseError, PgSeverity};
     let error = error.as_database_error().and_then(|error| error.try_downcast_ref::<PgDatabaseError>());
     error.is_some_and(|error| {
         error.severity() == PgSeverity::Error && crate::postgres::is_of_the_statement(error.code())
@@ -206,9 +234,6 @@ async fn roll_back<D: Database>(transaction: ::sqlx::Transaction<'static, D>) {
         tracing::debug!(%error, "a rollback was not acknowledged");
     }
 }
-
-#[cfg(feature = "sqlx-postgres")]
-async fn as_it_is(_: &mut ::sqlx::PgConnection) {}
 
 /// Where SQLite has rolled back by itself, a `ROLLBACK` fails, and sqlx would take the connection to be in a transaction for ever. So there
 /// is one to roll back; an error means that there was.
@@ -253,7 +278,7 @@ macro_rules! of_database {
             }
 
             async fn roll_back(mut self) {
-                $before_rollback(&mut self.0).await;
+                let _ = $before_rollback(&mut self.0).await;
                 roll_back(self.0).await;
             }
         }
@@ -278,6 +303,6 @@ macro_rules! of_database {
 }
 
 #[cfg(feature = "sqlx-postgres")]
-of_database!(::sqlx::Postgres, ::sqlx::PgConnection, is_refusal_of_postgres, commit_with, as_it_is);
+of_database!(::sqlx::Postgres, ::sqlx::PgConnection, is_refusal_of_postgres, commit_with, end_uncounted);
 #[cfg(feature = "sqlx-sqlite")]
 of_database!(::sqlx::Sqlite, ::sqlx::SqliteConnection, is_refusal_of_sqlite, unable, within_one);

@@ -104,6 +104,8 @@ pub enum Closed<T> {
     Committed,
     /// This library has no way to do it. Nothing was tried, and the transaction goes on.
     Unable(T),
+    /// The connection is in no transaction any more, so that each statement of the caller's since then was committed by itself. Nothing was written.
+    Outside(T),
 }
 
 /// SQLSTATE of a [`Join::opening`] that finds the key occupied: nobody else's.

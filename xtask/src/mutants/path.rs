@@ -173,16 +173,28 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "if !has_been_set() { with_default(&QUIET, work) } else { work() }",
     ),
     atomic(
-        "a transaction is set as the one before it was",
+        "a connection goes from one handler to the next whatever sqlx takes it for",
         "crates/store-sql/src/sqlx/dedicated.rs",
-        "\"ROLLBACK; BEGIN; \"",
-        "\"ROLLBACK AND CHAIN; \"",
+        "if ::sqlx::Connection::is_in_transaction(&*self.held.transaction) {",
+        "if !self.of.pool.is_closed() {",
+    ),
+    atomic(
+        "whatever has the code of a lost transaction is taken for one",
+        "crates/store-sql/src/sqlx.rs",
+        "&& matches!(error.routine(), Some(\"EndTransactionBlock\" | \"CheckTransactionBlock\"))",
+        "&& error.routine().is_some()",
+    ),
+    atomic(
+        "a transaction that sqlx does not count goes back to the pool",
+        "crates/store-sql/src/sqlx.rs",
+        "if !is_counted && let Err(error)",
+        "if is_counted && let Err(error)",
     ),
     atomic(
         "a connection that rests is never the pool's again",
         "crates/store-sql/src/sqlx/dedicated.rs",
-        "if !watch.0.send_back_rested() {",
-        "if std::future::pending::<bool>().await {",
+        "watch.is_done = !watch.over.give_back_rested().await;",
+        "watch.is_done = std::future::pending::<bool>().await;",
     ),
     atomic(
         "names that would have to be quoted are put into a message",

@@ -29,7 +29,8 @@ use super::statements::{BATCH_MAX, FOUND_BY, answer_of, found_by};
 pub(super) struct Statements {
     /// Locks are the whole database's: which of them are this schema's.
     locks: i64,
-    /// The functions that an opening and a closing call.
+    /// The functions that an opening and a closing call. They carry the schema's name, because what they write to is in their text: of a schema that was renamed
+    /// there are none to be found.
     opens: String,
     closes: String,
     take: String,
@@ -50,7 +51,7 @@ const NEW: &str = "$4::bigint, $5::bigint::smallint, $6::bigint, $7::bigint, $8:
 impl Statements {
     pub(super) fn new(schema: &Schema) -> Self {
         let shown = format!("r.id, r.scope, r.key, r.operation, r.rest, {} AS answer", answer_of(schema));
-        let schema = schema.quoted();
+        let (name, schema) = (schema.as_str(), schema.quoted());
         let locks = digest(schema.as_bytes());
         // A lease that ends is found by a note of its own. One that does not is under a note like a batch's, which is looked at now and
         // then: its answer will have to be found when it expires.
@@ -73,8 +74,8 @@ impl Statements {
         };
         Self {
             locks,
-            opens: format!("{schema}.oncegate_open"),
-            closes: format!("{schema}.oncegate_close"),
+            opens: format!("{schema}.oncegate_open_{name}"),
+            closes: format!("{schema}.oncegate_close_{name}"),
             // One trip. The row is as it was when the statement began: a twin that ends in between is found by the index.
             take: format!(
                 "SELECT CASE WHEN pg_try_advisory_xact_lock($2::bigint) THEN 1 ELSE 0 END::bigint AS number, {shown} \

@@ -104,7 +104,7 @@ async fn in_transaction(session: &Session, schema: &Schema) -> std::result::Resu
         ))
         .await?;
     for (number, script) in (1..).zip(MIGRATIONS).skip(done.unwrap_or(0)) {
-        session.run(&script.replace("{schema}", &quoted)).await?;
+        session.run(&script.replace("{schema}", &quoted).replace("{name}", name)).await?;
         session.run(&format!("INSERT INTO {quoted}.migration (number) VALUES ({number})")).await?;
     }
     Ok(Ok(()))

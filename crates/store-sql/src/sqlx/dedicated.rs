@@ -4,9 +4,10 @@
 //! take turns. Where nobody else uses the pool neither is needed: a connection whose transaction was committed goes to the next handler as it is, the one that
 //! came back last first. Its session has what it needs in the processor's caches.
 //!
-//! **Invariant:** a connection rests only in a transaction that is empty, and that was begun by the commit before it (`COMMIT AND CHAIN`), or has failed at its first
-//! statement: nothing is lost with it, and it holds no lock and no snapshot. It is ended by the next one's first statement, so that the time
-//! of a transaction is its own. What rests for longer than a moment goes back to the pool.
+//! sqlx must go on counting one transaction all the while, so that a handler's nested ones are nested ones: its value is kept from one handler to the next, and only the server knows
+//! that they are several.
+//!
+//! **Invariant:** a connection that rests is in no transaction, as far as the server knows. What rests for longer than a moment goes back to the pool.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -50,10 +51,24 @@ struct Resting {
     is_watched: bool,
 }
 
-/// A transaction of sqlx, which goes on when others within it have ended.
+/// A connection, as the transaction that sqlx takes all that happens on it for.
 struct Held {
     transaction: SqlxTransaction<Postgres>,
     since: Instant,
+}
+
+impl Held {
+    /// Its lifetime is the pool's to mind, after so long.
+    fn is_due_back(&self) -> bool {
+        self.since.elapsed() > HELD_MAX
+    }
+
+    /// To the pool, from where it rested: sqlx ends what it counts, and the server would warn of a transaction that is not there.
+    async fn give_back(mut self) {
+        if let Err(error) = ::sqlx::raw_sql("BEGIN").execute(&mut *self.transaction).await {
+            tracing::debug!(%error, "a connection that rested is lost");
+        }
+    }
 }
 
 /// A transaction of [`PgDedicated`]. Used as a connection in the caller's own statements: `query.execute(&mut *transaction)`.
@@ -128,18 +143,25 @@ impl Dedicated {
         opening: Option<String>,
     ) -> Result<Opened<DedicatedTransaction>> {
         while let Some(mut held) = self.rested() {
-            // Not `AND CHAIN`: the next one would be as the handler before has set its own, serialisable or read-only.
-            let anew = ["ROLLBACK; BEGIN; ", opening.as_deref().unwrap_or_default()].concat();
-            let begun = ::sqlx::raw_sql(AssertSqlSafe(anew)).execute(&mut *held.transaction).await;
-            match begun {
-                Ok(_) => return Ok(Opened::Begun(DedicatedTransaction { held, of: self, turn })),
-                // The key is occupied, say. The transaction has failed, and nothing else is wrong with the connection.
-                Err(error) if is_refusal_of_postgres(&error) => {
-                    self.rest(held);
-                    return not_opened(error);
+            let begin =
+                opening.as_deref().map_or_else(|| "BEGIN".to_owned(), |opening| format!("{opening}; BEGIN"));
+            let begun = ::sqlx::raw_sql(AssertSqlSafe(begin)).execute(&mut *held.transaction);
+            let patience = self.pool.options().get_acquire_timeout();
+            match tokio::time::timeout(patience, begun).await {
+                Ok(Ok(_)) => return Ok(Opened::Begun(DedicatedTransaction { held, of: self, turn })),
+                Ok(Err(error)) if is_refusal_of_postgres(&error) => {
+                    let opened = not_opened(error);
+                    // Nothing has begun, and nothing is wrong with the connection. What else the server says may be the fault of its session:
+                    // that is the pool's again, and the next request has another.
+                    match opened {
+                        Ok(Opened::Occupied) => self.rest(held),
+                        _ => held.give_back().await,
+                    }
+                    return opened;
                 }
-                // The server has closed it while it rested; the pool has others.
-                Err(error) => tracing::debug!(%error, "a connection that rested is lost"),
+                // The server has closed it while it rested, or is not heard of; the pool has others.
+                Ok(Err(error)) => tracing::debug!(%error, "a connection that rested is lost"),
+                Err(_) => tracing::debug!("a connection that rested says nothing"),
             }
         }
         let begun = PgTransactions(self.pool.clone());
@@ -157,58 +179,60 @@ impl Dedicated {
         })
     }
 
-    /// The connection that came back last.
+    /// The connection that came back last, of those that are not due back.
     fn rested(&self) -> Option<Held> {
         if self.pool.is_closed() {
             return None;
         }
         let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
-        resting.connections.pop().map(|(_, held)| held)
+        let place = resting.connections.iter().rposition(|(_, held)| !held.is_due_back())?;
+        Some(resting.connections.remove(place).1)
     }
 
     /// Keeps it for the next one, for a moment.
     fn rest(self: &Arc<Self>, held: Held) {
-        if held.since.elapsed() > HELD_MAX || self.pool.is_closed() {
-            return;
-        }
         let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
         resting.connections.push((Instant::now(), held));
         if !std::mem::replace(&mut resting.is_watched, true) {
             drop(resting);
-            let watch = Watch(Arc::clone(self));
+            let mut watch = Watch { over: Arc::clone(self), is_done: false };
             tokio::spawn(async move {
-                loop {
+                while !watch.is_done {
                     tokio::time::sleep(REST).await;
-                    if !watch.0.send_back_rested() {
-                        break;
-                    }
+                    watch.is_done = !watch.over.give_back_rested().await;
                 }
             });
         }
     }
 
-    /// Gives the pool back what nobody has wanted for a while. Whether something still rests.
-    fn send_back_rested(&self) -> bool {
-        let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
-        let fresh = resting.connections.partition_point(|(since, _)| since.elapsed() >= REST);
-        let rested: Vec<_> = resting.connections.drain(..fresh).collect();
-        resting.is_watched = !resting.connections.is_empty();
-        let is_watched = resting.is_watched;
-        // Rolled back by being dropped, which others need not wait for.
-        drop(resting);
-        drop(rested);
+    /// Gives the pool back what nobody has wanted for a while, or what is due. Whether something still rests.
+    async fn give_back_rested(&self) -> bool {
+        let (rested, is_watched) = {
+            let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
+            let has_rested =
+                |(since, held): &mut (Instant, Held)| since.elapsed() >= REST || held.is_due_back();
+            let rested: Vec<_> = resting.connections.extract_if(.., has_rested).collect();
+            resting.is_watched = !resting.connections.is_empty();
+            (rested, resting.is_watched)
+        };
+        for (_, held) in rested {
+            held.give_back().await;
+        }
         is_watched
     }
 }
 
-/// Whoever sends back what has rested. It may end with its runtime; then another will.
-struct Watch(Arc<Dedicated>);
+/// Whoever sends back what has rested. It may end with its runtime before it is done; then another will.
+struct Watch {
+    over: Arc<Dedicated>,
+    /// Nothing rested when it looked last, and it has said so.
+    is_done: bool,
+}
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        let mut resting = self.0.resting.lock().unwrap_or_else(PoisonError::into_inner);
-        if !resting.connections.is_empty() {
-            resting.is_watched = false;
+        if !self.is_done {
+            self.over.resting.lock().unwrap_or_else(PoisonError::into_inner).is_watched = false;
         }
     }
 }
@@ -216,9 +240,11 @@ impl Drop for Watch {
 impl Drop for Dedicated {
     /// A connection goes back to its pool by a task. Without a runtime there are none, and nothing to go back to.
     fn drop(&mut self) {
-        if tokio::runtime::Handle::try_current().is_err() {
-            let resting = self.resting.get_mut().unwrap_or_else(PoisonError::into_inner);
-            std::mem::take(&mut resting.connections).into_iter().for_each(std::mem::forget);
+        let resting = self.resting.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let rested = std::mem::take(&mut resting.connections).into_iter().map(|(_, held)| held);
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => rested.for_each(|held| drop(runtime.spawn(held.give_back()))),
+            Err(_) => rested.for_each(std::mem::forget),
         }
     }
 }
@@ -230,12 +256,15 @@ impl Transaction for DedicatedTransaction {
         self.held.transaction.commit().await
     }
 
+    /// Where the handler has lost its transaction, `COMMIT` commits the row by itself, as it was with what the handler has done since; the server warns.
     async fn commit_with(mut self, closing: String) -> Result<Closed<Self>> {
-        match close(&mut self.held.transaction, closing).await {
-            Ok(Closing::NotInIt) => Ok(Closed::Unable(self)),
+        match close(&mut self.held.transaction, closing, "; COMMIT").await {
+            Ok(Closing::Outside) => Ok(Closed::Outside(self)),
             Ok(Closing::Committed) => {
-                // Before its turn ends, so that whoever comes next finds it.
-                self.of.rest(self.held);
+                // Before its turn ends, so that whoever comes next finds it. But not one whose transaction sqlx has lost: a nested one would end the next handler's.
+                if ::sqlx::Connection::is_in_transaction(&*self.held.transaction) {
+                    self.of.rest(self.held);
+                }
                 drop(self.turn);
                 Ok(Closed::Committed)
             }

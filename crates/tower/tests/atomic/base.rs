@@ -10,7 +10,7 @@ use oncegate_store_sql::sqlx::{PgDedicated, PgTransactions, SqliteTransactions};
 use oncegate_store_sql::{PostgresStore, SqliteStore};
 use sqlx::postgres::PgPoolOptions;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{AssertSqlSafe, PgPool, SqlitePool};
+use sqlx::{AssertSqlSafe, PgConnection, PgPool, SqlitePool};
 use tempfile::TempDir;
 
 use crate::place::Place;
@@ -42,6 +42,20 @@ pub(crate) trait Base: Clone + Send + Sync + 'static {
     fn charges(&self) -> impl Future<Output = Vec<String>> + Send;
 }
 
+/// One that is on another machine, as it were: the service goes to it by a way of its own.
+pub(crate) trait Remote:
+    Base<Store = PostgresStore, Pool: Transactions<Transaction: Transaction<Inner = PgConnection>>>
+{
+    /// This database, by that way and so many connections.
+    fn by(of: &OnPostgres, url: &str, connections: u32) -> Self;
+
+    /// The service's pool of them.
+    fn connections(&self) -> PgPool;
+
+    /// Where it is.
+    fn place(&self) -> &Place;
+}
+
 #[derive(Clone)]
 pub(crate) struct OnPostgres {
     pub(crate) place: Arc<Place>,
@@ -57,14 +71,15 @@ impl OnPostgres {
         Self { place: Arc::new(place), pool }
     }
 
-    /// The same database; the service goes another way to it.
-    pub(crate) fn through(&self, url: &str) -> Self {
-        Self { place: Arc::clone(&self.place), pool: pool(url, 8) }
+    /// The same database; the service goes another way to it, by one connection.
+    pub(crate) fn through_one(&self, url: &str) -> Self {
+        Self::by(self, url, 1)
     }
 
-    /// The same, by one connection.
-    pub(crate) fn through_one(&self, url: &str) -> Self {
-        Self { place: Arc::clone(&self.place), pool: pool(url, 1) }
+    /// What was moved to a schema of another name, where it is now.
+    pub(crate) fn moved_to(&self, schema: &str) -> Self {
+        let place = Place { url: self.place.url.clone(), schema: schema.to_owned() };
+        Self { place: Arc::new(place), pool: self.pool.clone() }
     }
 }
 
@@ -89,7 +104,7 @@ impl Base for OnPostgres {
         PgTransactions(self.pool.clone())
     }
 
-    async fn charge(&self, on: &mut sqlx::PgConnection, key: &str) -> sqlx::Result<()> {
+    async fn charge(&self, on: &mut PgConnection, key: &str) -> sqlx::Result<()> {
         let text = format!("INSERT INTO {}.charge (key) VALUES ($1)", self.place.schema);
         sqlx::query(AssertSqlSafe(text)).bind(key).execute(on).await.map(drop)
     }
@@ -98,6 +113,20 @@ impl Base for OnPostgres {
         let text = format!("SELECT key FROM {}.charge ORDER BY key", self.place.schema);
         let rows = self.place.raw().await.query(&text, &[]).await.unwrap();
         rows.iter().map(|row| row.get(0)).collect()
+    }
+}
+
+impl Remote for OnPostgres {
+    fn by(of: &Self, url: &str, connections: u32) -> Self {
+        Self { place: Arc::clone(&of.place), pool: pool(url, connections) }
+    }
+
+    fn connections(&self) -> PgPool {
+        self.pool.clone()
+    }
+
+    fn place(&self) -> &Place {
+        &self.place
     }
 }
 
@@ -133,12 +162,26 @@ impl Base for OnDedicated {
         self.pool.clone()
     }
 
-    async fn charge(&self, on: &mut sqlx::PgConnection, key: &str) -> sqlx::Result<()> {
+    async fn charge(&self, on: &mut PgConnection, key: &str) -> sqlx::Result<()> {
         self.of.charge(on, key).await
     }
 
     async fn charges(&self) -> Vec<String> {
         self.of.charges().await
+    }
+}
+
+impl Remote for OnDedicated {
+    fn by(of: &OnPostgres, url: &str, connections: u32) -> Self {
+        Self { of: of.clone(), pool: PgDedicated::new(pool(url, connections)) }
+    }
+
+    fn connections(&self) -> PgPool {
+        self.pool.pool().clone()
+    }
+
+    fn place(&self) -> &Place {
+        &self.of.place
     }
 }
 

@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::{Arc, Mutex};
 
+use axum::http::StatusCode;
 use oncegate_conformance::samples::{FAR_AHEAD, answer, entry, every_shape, moved_to, reserved};
 use oncegate_core::audit::Act;
 use oncegate_core::policy::Profile;
@@ -12,7 +13,7 @@ use oncegate_store::join::{Closed, Join, Joined, Opened, Transaction as _, Trans
 use oncegate_store::{Effect, Write};
 use oncegate_store_sql::PostgresStore;
 use oncegate_store_sql::sqlx::{PgTransactions, SqlxTransaction};
-use sqlx::{Postgres, Row as _};
+use sqlx::{PgPool, Postgres, Row as _};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::base::{Base as _, OnPostgres};
@@ -46,10 +47,14 @@ async fn opened(store: &PostgresStore, pool: &PgTransactions, row: &Record) -> S
 
 /// Whether a statement of the pool's only connection is outside of a transaction, and how many advisory locks its session has.
 async fn left_behind(pool: &PgTransactions) -> (bool, i64) {
+    left_behind_in(&pool.0).await
+}
+
+async fn left_behind_in(pool: &PgPool) -> (bool, i64) {
     let text = "SELECT transaction_timestamp() = statement_timestamp(), (SELECT count(*) FROM pg_locks \
                 WHERE locktype = 'advisory' AND pid = pg_backend_pid())";
     // As a simple query: a prepared one begins with its preparation.
-    let row = sqlx::raw_sql(text).fetch_one(&pool.0).await.unwrap();
+    let row = sqlx::raw_sql(text).fetch_one(pool).await.unwrap();
     (row.get::<bool, _>(0), row.get(1))
 }
 
@@ -133,6 +138,64 @@ async fn a_handler_that_has_lost_its_transaction_runs_once() {
     }
 }
 
+on_both_pools! {
+    /// sqlx has lost its transaction, and the handler has begun one by hand, which sqlx does not know of. It is committed with the key; but nobody else finds
+    /// the connection in a transaction, and the next handler's is not ended by the end of a nested one.
+    async fn a_transaction_that_sqlx_does_not_count_ends_with_its_request<B: Remote>() {
+        let base = OnPostgres::start().await;
+        let base = B::by(&base, &base.place.url, 1);
+        let node = Node::new(&base, Profile::Ietf, move |mut work: Work<B>| async move {
+            if work.key() == "odd" {
+                sqlx::query("SELECT nonsense").execute(&mut *work.tx).await.unwrap_err();
+                sqlx::Connection::begin(&mut *work.tx).await.map(drop).unwrap_err();
+                sqlx::raw_sql("BEGIN").execute(&mut *work.tx).await.unwrap();
+                work.charge().await.unwrap();
+                return (StatusCode::OK, "done");
+            }
+            let mut nested = sqlx::Connection::begin(&mut *work.tx).await.unwrap();
+            sqlx::raw_sql("SELECT 1").execute(&mut *nested).await.unwrap();
+            nested.commit().await.unwrap();
+            work.charge().await.unwrap();
+            (StatusCode::INTERNAL_SERVER_ERROR, "undone")
+        })
+        .await;
+        call("odd").send(node.addr).await.expect_first(200, "done");
+        let reply = call("nested").send(node.addr).await;
+        assert_eq!(reply.status, 500, "{reply:?}");
+        assert_eq!(base.charges().await, ["odd"]);
+        assert_eq!(left_behind_in(&base.connections()).await, (true, 0));
+        call("odd").send(node.addr).await.expect_replay(200, "done");
+    }
+
+    /// Its code is that of a commit outside of a transaction, but it is a refusal like others: all is rolled back, and the key is not kept alone.
+    async fn a_trigger_that_refuses_at_the_commit_is_believed_whatever_its_code<B: Remote>() {
+        let base = B::start().await;
+        let trigger = "CREATE FUNCTION {}.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no' USING ERRCODE = '25P01'; END $$; \
+                       CREATE CONSTRAINT TRIGGER refuses AFTER INSERT ON {}.charge DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {}.refuse()";
+        base.place().raw().await.batch_execute(&trigger.replace("{}", &base.place().schema)).await.unwrap();
+        let node = crate::node::simple(&base, Profile::Ietf).await;
+        call("k").send(node.addr).await.expect_problem(503, "store_unavailable");
+        assert_eq!(node.state("k").await, None);
+        assert_eq!(base.charges().await, [""; 0]);
+    }
+
+    /// The schema has another name now, and another has the one that it had: as when one is copied within a database. What a handler keeps is kept where it belongs.
+    async fn a_schema_that_was_renamed_is_not_taken_for_the_one_that_has_its_name<B: Remote>() {
+        let before = OnPostgres::start().await;
+        let (name, raw) = (before.place.schema.clone(), before.place.raw().await);
+        let moved = before.moved_to(&format!("{name}_moved"));
+        raw.batch_execute(&format!("ALTER SCHEMA {name} RENAME TO {name}_moved")).await.unwrap();
+        let anew = before.store().await;
+        let base = B::by(&moved, &moved.place.url, 2);
+        let node = crate::node::simple(&base, Profile::Ietf).await;
+        call("k").send(node.addr).await.expect_first(200, "run 1");
+        let another = crate::node::simple(&base, Profile::Ietf).await;
+        call("k").send(another.addr).await.expect_replay(200, "run 1");
+        assert_eq!(crate::cut::expect_one_to_one(&base).await, ["k"]);
+        assert_eq!(read_one(&anew, crate::stage::id_of("k")).await.unwrap(), None, "it is nobody's there");
+    }
+}
+
 /// And so where it was ended by hand.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn outside_of_a_transaction_nothing_is_closed() {
@@ -141,7 +204,7 @@ async fn outside_of_a_transaction_nothing_is_closed() {
     let mut transaction = opened(&store, &base.pool(), &row).await;
     sqlx::raw_sql("ROLLBACK").execute(&mut *transaction).await.unwrap();
     let closed = transaction.commit_with(store.closing(&insert(&row)).unwrap()).await.unwrap();
-    assert!(matches!(closed, Closed::Unable(_)));
+    assert!(matches!(closed, Closed::Outside(_)));
     assert_eq!(read_one(&store, row.id).await.unwrap(), None);
 }
 
@@ -231,9 +294,12 @@ async fn nothing_of_the_answer_gets_into_a_log() {
     transaction.commit_with(store.closing(&insert(&row)).unwrap()).await.unwrap_err();
     left_behind(&pool).await;
     assert!(!log.text().contains("there is no transaction in progress"), "{}", log.text());
-    // And one that is given up. The server may have refused it by then; sqlx sends the rollback that is given up with it once more, and is warned.
-    let given_up = pool.begin().await.unwrap().commit_with(store.closing(&insert(&row)).unwrap());
-    drop(futures_util::poll!(Box::pin(given_up)));
+    // And one that is given up while the server has it: another's row stands in its way.
+    let (other, mut twin) = (settled("other", b"a secret"), base.pool().begin().await.unwrap());
+    assert_eq!(store.join(&mut twin, &insert(&other)).await.unwrap(), Joined::Written);
+    let given_up = pool.begin().await.unwrap().commit_with(store.closing(&insert(&other)).unwrap());
+    assert!(futures_util::poll!(Box::pin(given_up)).is_pending());
+    twin.roll_back().await;
     left_behind(&pool).await;
     let mut transaction = pool.begin().await.unwrap();
     base.charge(&mut transaction, "k").await.unwrap();

@@ -71,6 +71,7 @@ impl<T: Transaction> Transaction for CountedTransaction<T> {
                 Closed::Committed
             }
             Closed::Unable(inner) => Closed::Unable(Self { inner, count: self.count }),
+            Closed::Outside(inner) => Closed::Outside(Self { inner, count: self.count }),
         })
     }
 

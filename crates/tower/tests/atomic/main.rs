@@ -32,6 +32,27 @@ macro_rules! on_both {
     };
 }
 
+/// One test, by a pool of each kind, on PostgreSQL.
+macro_rules! on_both_pools {
+    ($($(#[$attribute:meta])* async fn $name:ident<$base:ident: Remote>() $body:block)*) => {
+        $($(#[$attribute])* async fn $name<$base: crate::base::Remote>() $body)*
+
+        mod by_a_shared_pool {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                super::$name::<crate::base::OnPostgres>().await;
+            })*
+        }
+
+        mod by_a_dedicated_pool {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                super::$name::<crate::base::OnDedicated>().await;
+            })*
+        }
+    };
+}
+
 mod base;
 #[path = "../layer/client.rs"]
 #[expect(dead_code, reason = "another test needs more of it")]
@@ -42,6 +63,7 @@ mod cut;
 mod dedicated;
 mod earlier;
 mod endings;
+mod enqueued;
 mod library;
 mod node;
 mod ordinary;

@@ -140,7 +140,7 @@ fn resume() -> Policy {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_phase_whose_commit_was_not_acknowledged_is_found_and_the_attempt_goes_on() {
     for nth in [1, 2] {
-        let (base, proxy) = proxied().await;
+        let (base, proxy) = proxied::<OnPostgres>().await;
         let node = Node::simple(&base, resume()).await;
         proxy.cut_at(b"COMMIT", nth, Cut::AfterSending);
         call(KEY).send(node.addr).await.expect_first(200, "made by run 1");
@@ -154,7 +154,7 @@ async fn a_phase_whose_commit_was_not_acknowledged_is_found_and_the_attempt_goes
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_phase_whose_commit_never_arrived_is_run_by_the_next_attempt_and_no_other_is() {
     for (nth, before, answer) in [(1, &[][..], "made by run 2"), (2, &[FIRST][..], "made by run 1")] {
-        let (base, proxy) = proxied().await;
+        let (base, proxy) = proxied::<OnPostgres>().await;
         let node = Node::simple(&base, resume()).await;
         proxy.cut_at(b"COMMIT", nth, Cut::BeforeSending);
         let told = call(KEY).send(node.addr).await;
@@ -176,7 +176,7 @@ async fn a_phase_whose_commit_never_arrived_is_run_by_the_next_attempt_and_no_ot
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_that_nobody_can_be_asked_about_is_settled_once_somebody_can() {
     for (cut, before) in [(Cut::AfterSending, &[FIRST, SECOND][..]), (Cut::BeforeSending, &[FIRST][..])] {
-        let (base, proxy) = proxied().await;
+        let (base, proxy) = proxied::<OnPostgres>().await;
         let node = Node::simple(&base, resume()).await;
         proxy.cut_off_at(b"COMMIT", 2, cut);
         let mut first = call(KEY).open(node.addr).await;
@@ -206,7 +206,7 @@ async fn a_commit_that_nobody_can_be_asked_about_is_settled_once_somebody_can() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commits_of_phases_cut_under_load_leave_each_phase_once() {
     const ROUNDS: u32 = 12;
-    let (base, proxy) = proxied().await;
+    let (base, proxy) = proxied::<OnPostgres>().await;
     let node = Node::simple(&base, resume()).await;
     for round in 0..ROUNDS {
         let cut = if round % 2 == 0 { Cut::BeforeSending } else { Cut::AfterSending };

@@ -207,7 +207,7 @@ async fn where_the_function_is_missing_a_transaction_begins_without_it() {
     let row = reserved("a", 1, FAR_AHEAD);
     let opening = store.opening(row.id).unwrap();
     begun(pool.begin_with(opening.clone()).await.unwrap()).roll_back().await;
-    let gone = format!("DROP FUNCTION {}.oncegate_open", base.place.schema);
+    let gone = "DROP FUNCTION {}.oncegate_open_{}".replace("{}", &base.place.schema);
     sqlx::query(AssertSqlSafe(gone)).execute(&pool.0).await.unwrap();
     assert!(matches!(pool.begin_with(opening).await.unwrap(), Opened::Unable));
     assert_eq!(join(&base, &store, &insert(&row)).await, Joined::Written);
