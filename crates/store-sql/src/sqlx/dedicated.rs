@@ -143,9 +143,9 @@ impl Dedicated {
         opening: Option<String>,
     ) -> Result<Opened<DedicatedTransaction>> {
         while let Some(mut held) = self.rested() {
-            let begin =
+            let message =
                 opening.as_deref().map_or_else(|| "BEGIN".to_owned(), |opening| format!("{opening}; BEGIN"));
-            let begun = ::sqlx::raw_sql(AssertSqlSafe(begin)).execute(&mut *held.transaction);
+            let begun = ::sqlx::raw_sql(AssertSqlSafe(message)).execute(&mut *held.transaction);
             let patience = self.pool.options().get_acquire_timeout();
             match tokio::time::timeout(patience, begun).await {
                 Ok(Ok(_)) => return Ok(Opened::Begun(DedicatedTransaction { held, of: self, turn })),
