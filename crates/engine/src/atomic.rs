@@ -420,6 +420,28 @@ impl<S: Enqueue, T: Transactions> InTransaction<S, T> {
 
     async fn commit(
         &mut self,
+        mut transaction: T::Transaction,
+        write: Write,
+        row: &Arc<Record>,
+        patience: Duration,
+    ) -> EndedIn<S> {
+        if !transaction.is_lost() {
+            return self.commit_in(transaction, write, row, patience).await;
+        }
+        // What was done since cannot be taken back: the row must be there too, and if it cannot be, nobody may be told that nothing was executed.
+        tracing::error!(record = %row.id, "a handler has lost its transaction; what it did since is committed without its key, which is written now");
+        let regained = tokio::time::timeout(patience, Box::pin(transaction.regain())).await;
+        if !matches!(regained, Ok(Ok(()))) {
+            return EndedIn::InDoubt;
+        }
+        match Box::pin(self.commit_in(transaction, write, row, patience)).await {
+            EndedIn::RolledBack(_) => EndedIn::InDoubt,
+            ended => ended,
+        }
+    }
+
+    async fn commit_in(
+        &mut self,
         transaction: T::Transaction,
         write: Write,
         row: &Arc<Record>,
@@ -475,9 +497,9 @@ impl<S: Enqueue, T: Transactions> InTransaction<S, T> {
             Ok(Ok(Closed::Unable(transaction))) => {
                 Box::pin(self.write_and_commit(transaction, write, patience)).await
             }
-            // What was done cannot be taken back: the row must be there too, and if it cannot be, nobody may be told that nothing was executed.
+            // As above; only the server knew. What was done cannot be taken back: the row must be there too, and if it cannot be, nobody may be told that nothing was executed.
             Ok(Ok(Closed::Outside(transaction))) => {
-                tracing::error!(record = %self.running.id, "a handler has lost its transaction; what it did since is committed without its key, which is written now");
+                tracing::error!(record = %self.running.id, "a handler has ended its transaction; what it did since is committed without its key, which is written now");
                 let written = Box::pin(self.write_and_commit(transaction, write, patience)).await;
                 written.map_err(|why| match why {
                     NotCommitted::RolledBack(_) => NotCommitted::InDoubt,

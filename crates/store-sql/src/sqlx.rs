@@ -131,10 +131,7 @@ async fn commit_with(
     closing: String,
 ) -> Result<Closed<SqlxTransaction<::sqlx::Postgres>>> {
     match close(&mut transaction, closing, "; COMMIT AND CHAIN").await {
-        Ok(Closing::Committed) => {
-            end_uncounted(&mut transaction).await;
-            Ok(Closed::Committed)
-        }
+        Ok(Closing::Committed) => Ok(Closed::Committed),
         Ok(Closing::Outside) => Ok(Closed::Outside(transaction)),
         Err(error) => Err(not_closed(transaction, error).await),
     }
@@ -149,8 +146,8 @@ enum Closing {
     Outside,
 }
 
-/// A handler may have ended its transaction without meaning to: sqlx rolls back the outer one where a nested one could not begin. What it did since is committed; the
-/// row must be, too, and goes the long way, which asks for no transaction.
+/// A handler may have ended its transaction by hand. What it did since is committed; the row must be, too. After `COMMIT` alone it is, by itself; `COMMIT AND CHAIN` fails, and it
+/// goes the long way, which asks for no transaction.
 #[cfg(feature = "sqlx-postgres")]
 async fn close(
     connection: &mut ::sqlx::PgConnection,
@@ -177,15 +174,37 @@ fn is_outside(error: &::sqlx::Error) -> bool {
     })
 }
 
-/// sqlx ends the transaction that it has begun, and the one that a closing has left, when its value is dropped, as long as it knows that it is in one: not, if a handler has begun its
-/// own by hand after sqlx had lost its. That is ended here. Whether sqlx does know.
+/// sqlx has lost its transaction: it rolls back the outer one where a nested one could not begin. Ending its value would end nothing then, though the handler may have begun one by
+/// hand.
 #[cfg(feature = "sqlx-postgres")]
-async fn end_uncounted(connection: &mut ::sqlx::PgConnection) -> bool {
-    let is_counted = ::sqlx::Connection::is_in_transaction(connection);
-    if !is_counted && let Err(error) = ::sqlx::raw_sql("ROLLBACK").execute(connection).await {
-        tracing::debug!(%error, "a transaction was not ended; its connection is lost");
+fn is_lost(connection: &::sqlx::PgConnection) -> bool {
+    !::sqlx::Connection::is_in_transaction(connection)
+}
+
+/// Begins another, which the lost one's value ends.
+#[cfg(feature = "sqlx-postgres")]
+async fn regain(connection: &mut ::sqlx::PgConnection) -> Result<()> {
+    let begun = ::sqlx::Connection::begin(connection).await;
+    // Not to be ended by its own value.
+    begun.map(std::mem::forget).map_err(not_begun)
+}
+
+/// Ends what a handler has begun by hand after sqlx had lost its own.
+#[cfg(feature = "sqlx-postgres")]
+async fn end_uncounted(connection: &mut ::sqlx::PgConnection) {
+    // Again where the server has refused: that may be the word about a statement that was given up before.
+    for _ in 0..2 {
+        if !is_lost(connection) {
+            return;
+        }
+        match ::sqlx::raw_sql("ROLLBACK").execute(&mut *connection).await {
+            Err(error) if error.as_database_error().is_some() => {}
+            Err(error) => {
+                return tracing::debug!(%error, "a transaction was not ended; its connection is lost");
+            }
+            Ok(_) => return,
+        }
     }
-    is_counted
 }
 
 #[cfg(feature = "sqlx-postgres")]
@@ -242,6 +261,17 @@ async fn within_one(connection: &mut ::sqlx::SqliteConnection) {
     let _ = ::sqlx::query("BEGIN").execute(connection).await;
 }
 
+/// SQLite's row asks for the transaction itself, and is refused where there is none.
+#[cfg(feature = "sqlx-sqlite")]
+fn is_never_lost(_: &::sqlx::SqliteConnection) -> bool {
+    false
+}
+
+#[cfg(feature = "sqlx-sqlite")]
+async fn as_it_is(_: &mut ::sqlx::SqliteConnection) -> Result<()> {
+    Ok(())
+}
+
 /// One row, by the names of its columns.
 macro_rules! shown {
     ($row:expr) => {{
@@ -265,7 +295,7 @@ macro_rules! shown {
 }
 
 macro_rules! of_database {
-    ($database:ty, $connection:ty, $is_refusal:path, $commit_with:path, $before_rollback:path) => {
+    ($database:ty, $connection:ty, $is_refusal:path, $commit_with:path, $before_rollback:path, $is_lost:path, $regain:path) => {
         impl Transaction for SqlxTransaction<$database> {
             type Inner = $connection;
 
@@ -278,8 +308,16 @@ macro_rules! of_database {
             }
 
             async fn roll_back(mut self) {
-                let _ = $before_rollback(&mut self.0).await;
+                $before_rollback(&mut self.0).await;
                 roll_back(self.0).await;
+            }
+
+            fn is_lost(&self) -> bool {
+                $is_lost(&self.0)
+            }
+
+            async fn regain(&mut self) -> Result<()> {
+                $regain(&mut self.0).await
             }
         }
 
@@ -303,6 +341,22 @@ macro_rules! of_database {
 }
 
 #[cfg(feature = "sqlx-postgres")]
-of_database!(::sqlx::Postgres, ::sqlx::PgConnection, is_refusal_of_postgres, commit_with, end_uncounted);
+of_database!(
+    ::sqlx::Postgres,
+    ::sqlx::PgConnection,
+    is_refusal_of_postgres,
+    commit_with,
+    end_uncounted,
+    is_lost,
+    regain
+);
 #[cfg(feature = "sqlx-sqlite")]
-of_database!(::sqlx::Sqlite, ::sqlx::SqliteConnection, is_refusal_of_sqlite, unable, within_one);
+of_database!(
+    ::sqlx::Sqlite,
+    ::sqlx::SqliteConnection,
+    is_refusal_of_sqlite,
+    unable,
+    within_one,
+    is_never_lost,
+    as_it_is
+);

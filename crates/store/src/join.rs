@@ -134,6 +134,17 @@ pub trait Transaction: Connection + DerefMut<Target = Self::Inner> + 'static {
 
     /// Rolls back.
     fn roll_back(self) -> impl Future<Output = ()> + Send;
+
+    /// Whether the caller's own statements have ended it, as far as the library knows: then what they did since was committed one by one, and
+    /// [`Transaction::regain`] begins another, for what is still to be written. A library that cannot tell leaves it at that.
+    fn is_lost(&self) -> bool {
+        false
+    }
+
+    /// See [`Transaction::is_lost`].
+    fn regain(&mut self) -> impl Future<Output = Result<()>> + Send {
+        std::future::ready(Ok(()))
+    }
 }
 
 /// A store whose writes can be part of a caller's transaction on the same database.

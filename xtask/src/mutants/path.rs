@@ -173,10 +173,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "if !has_been_set() { with_default(&QUIET, work) } else { work() }",
     ),
     atomic(
-        "a connection goes from one handler to the next whatever sqlx takes it for",
-        "crates/store-sql/src/sqlx/dedicated.rs",
-        "if ::sqlx::Connection::is_in_transaction(&*self.held.transaction) {",
-        "if !self.of.pool.is_closed() {",
+        "a transaction that sqlx has lost is not noticed",
+        "crates/store-sql/src/sqlx.rs",
+        "    !::sqlx::Connection::is_in_transaction(connection)",
+        "    let _ = connection;\n    false",
     ),
     atomic(
         "whatever has the code of a lost transaction is taken for one",
@@ -187,13 +187,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
     atomic(
         "a transaction that sqlx does not count goes back to the pool",
         "crates/store-sql/src/sqlx.rs",
-        "if !is_counted && let Err(error)",
-        "if is_counted && let Err(error)",
+        "        if !is_lost(connection) {\n            return;",
+        "        if is_lost(connection) {\n            return;",
     ),
     atomic(
         "a connection that rests is never the pool's again",
         "crates/store-sql/src/sqlx/dedicated.rs",
-        "watch.is_done = !watch.over.give_back_rested().await;",
+        "watch.is_done = !watch.over.give_back_rested();",
         "watch.is_done = std::future::pending::<bool>().await;",
     ),
     atomic(

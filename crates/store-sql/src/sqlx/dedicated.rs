@@ -26,6 +26,8 @@ use super::{
 
 /// How long a connection waits for the next handler before it goes back to the pool.
 const REST: Duration = Duration::from_millis(20);
+/// How long the server may take to answer on a connection that has rested; after that it is taken for lost, and another is used.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// After so long it goes back in any case: its lifetime is the pool's to mind.
 const HELD_MAX: Duration = Duration::from_secs(10);
 
@@ -63,11 +65,14 @@ impl Held {
         self.since.elapsed() > HELD_MAX
     }
 
-    /// To the pool, from where it rested: sqlx ends what it counts, and the server would warn of a transaction that is not there.
-    async fn give_back(mut self) {
-        if let Err(error) = ::sqlx::raw_sql("BEGIN").execute(&mut *self.transaction).await {
-            tracing::debug!(%error, "a connection that rested is lost");
-        }
+    /// To the pool, from where it rested, by a task: sqlx ends what it counts, and the server would warn of a transaction that is not there.
+    fn give_back(mut self) {
+        tokio::spawn(async move {
+            let begun = ::sqlx::raw_sql("BEGIN").execute(&mut *self.transaction);
+            if !matches!(tokio::time::timeout(PATIENCE, begun).await, Ok(Ok(_))) {
+                tracing::debug!("a connection that rested is lost");
+            }
+        });
     }
 }
 
@@ -146,8 +151,7 @@ impl Dedicated {
             let message =
                 opening.as_deref().map_or_else(|| "BEGIN".to_owned(), |opening| format!("{opening}; BEGIN"));
             let begun = ::sqlx::raw_sql(AssertSqlSafe(message)).execute(&mut *held.transaction);
-            let patience = self.pool.options().get_acquire_timeout();
-            match tokio::time::timeout(patience, begun).await {
+            match tokio::time::timeout(PATIENCE, begun).await {
                 Ok(Ok(_)) => return Ok(Opened::Begun(DedicatedTransaction { held, of: self, turn })),
                 Ok(Err(error)) if is_refusal_of_postgres(&error) => {
                     let opened = not_opened(error);
@@ -155,7 +159,7 @@ impl Dedicated {
                     // that is the pool's again, and the next request has another.
                     match opened {
                         Ok(Opened::Occupied) => self.rest(held),
-                        _ => held.give_back().await,
+                        _ => held.give_back(),
                     }
                     return opened;
                 }
@@ -191,6 +195,9 @@ impl Dedicated {
 
     /// Keeps it for the next one, for a moment.
     fn rest(self: &Arc<Self>, held: Held) {
+        if held.is_due_back() {
+            return held.give_back();
+        }
         let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
         resting.connections.push((Instant::now(), held));
         if !std::mem::replace(&mut resting.is_watched, true) {
@@ -199,26 +206,19 @@ impl Dedicated {
             tokio::spawn(async move {
                 while !watch.is_done {
                     tokio::time::sleep(REST).await;
-                    watch.is_done = !watch.over.give_back_rested().await;
+                    watch.is_done = !watch.over.give_back_rested();
                 }
             });
         }
     }
 
     /// Gives the pool back what nobody has wanted for a while, or what is due. Whether something still rests.
-    async fn give_back_rested(&self) -> bool {
-        let (rested, is_watched) = {
-            let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
-            let has_rested =
-                |(since, held): &mut (Instant, Held)| since.elapsed() >= REST || held.is_due_back();
-            let rested: Vec<_> = resting.connections.extract_if(.., has_rested).collect();
-            resting.is_watched = !resting.connections.is_empty();
-            (rested, resting.is_watched)
-        };
-        for (_, held) in rested {
-            held.give_back().await;
-        }
-        is_watched
+    fn give_back_rested(&self) -> bool {
+        let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_rested = |(since, held): &mut (Instant, Held)| since.elapsed() >= REST || held.is_due_back();
+        resting.connections.extract_if(.., has_rested).for_each(|(_, held)| held.give_back());
+        resting.is_watched = !resting.connections.is_empty();
+        resting.is_watched
     }
 }
 
@@ -243,7 +243,7 @@ impl Drop for Dedicated {
         let resting = self.resting.get_mut().unwrap_or_else(PoisonError::into_inner);
         let rested = std::mem::take(&mut resting.connections).into_iter().map(|(_, held)| held);
         match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => rested.for_each(|held| drop(runtime.spawn(held.give_back()))),
+            Ok(_) => rested.for_each(Held::give_back),
             Err(_) => rested.for_each(std::mem::forget),
         }
     }
@@ -256,15 +256,12 @@ impl Transaction for DedicatedTransaction {
         self.held.transaction.commit().await
     }
 
-    /// Where the handler has lost its transaction, `COMMIT` commits the row by itself, as it was with what the handler has done since; the server warns.
     async fn commit_with(mut self, closing: String) -> Result<Closed<Self>> {
         match close(&mut self.held.transaction, closing, "; COMMIT").await {
             Ok(Closing::Outside) => Ok(Closed::Outside(self)),
             Ok(Closing::Committed) => {
-                // Before its turn ends, so that whoever comes next finds it. But not one whose transaction sqlx has lost: a nested one would end the next handler's.
-                if ::sqlx::Connection::is_in_transaction(&*self.held.transaction) {
-                    self.of.rest(self.held);
-                }
+                // Before its turn ends, so that whoever comes next finds it.
+                self.of.rest(self.held);
                 drop(self.turn);
                 Ok(Closed::Committed)
             }
@@ -274,6 +271,14 @@ impl Transaction for DedicatedTransaction {
 
     async fn roll_back(self) {
         self.held.transaction.roll_back().await;
+    }
+
+    fn is_lost(&self) -> bool {
+        self.held.transaction.is_lost()
+    }
+
+    async fn regain(&mut self) -> Result<()> {
+        self.held.transaction.regain().await
     }
 }
 

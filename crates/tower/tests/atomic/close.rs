@@ -13,10 +13,10 @@ use oncegate_store::join::{Closed, Join, Joined, Opened, Transaction as _, Trans
 use oncegate_store::{Effect, Write};
 use oncegate_store_sql::PostgresStore;
 use oncegate_store_sql::sqlx::{PgTransactions, SqlxTransaction};
-use sqlx::{PgPool, Postgres, Row as _};
+use sqlx::{PgConnection, PgPool, Postgres, Row as _};
 use tracing_subscriber::filter::LevelFilter;
 
-use crate::base::{Base as _, OnPostgres};
+use crate::base::{Base as _, OnPostgres, Remote};
 use crate::client::Call;
 use crate::node::{Node, Work};
 
@@ -112,59 +112,98 @@ async fn whoever_is_overtaken_is_refused_with_all_that_it_did_and_leaves_nothing
     assert_eq!(left_behind(&pool).await, (true, 0));
 }
 
-/// sqlx rolls back the outer transaction where a nested one could not begin, and what a handler does after that is committed by itself. So are the key and what it
-/// promised: nobody is told that nothing was executed, and a retry does not run it again.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_handler_that_has_lost_its_transaction_runs_once() {
-    for promises in [false, true] {
-        let base = OnPostgres::start().await;
-        let node = Node::new(&base, Profile::Ietf, move |mut work: Work<OnPostgres>| async move {
-            sqlx::query("SELECT nonsense").execute(&mut *work.tx).await.unwrap_err();
-            sqlx::Connection::begin(&mut *work.tx).await.map(drop).unwrap_err();
-            work.charge().await.unwrap();
-            if promises {
-                work.tx.enqueue("mail", &"a letter").unwrap();
-            }
-            format!("run {}", work.run)
-        })
-        .await;
-        call("k").send(node.addr).await.expect_first(200, "run 1");
-        let another = crate::node::simple(&base, Profile::Ietf).await;
-        call("k").send(another.addr).await.expect_replay(200, "run 1");
-        assert_eq!(base.charges().await, ["k"]);
-        let jobs = format!("SELECT count(*) FROM {}.job", base.place.schema);
-        let jobs: i64 = base.place.raw().await.query_one(&jobs, &[]).await.unwrap().get(0);
-        assert_eq!(jobs, i64::from(promises));
-    }
+/// What a handler does that goes on after a failure: sqlx rolls back the outer transaction where a nested one could not begin.
+async fn lose(connection: &mut PgConnection) {
+    sqlx::query("SELECT nonsense").execute(&mut *connection).await.unwrap_err();
+    sqlx::Connection::begin(connection).await.map(drop).unwrap_err();
+}
+
+async fn jobs<B: Remote>(base: &B) -> i64 {
+    base.place().number("SELECT count(*) FROM {}.job").await
 }
 
 on_both_pools! {
-    /// sqlx has lost its transaction, and the handler has begun one by hand, which sqlx does not know of. It is committed with the key; but nobody else finds
+    /// What it does after that is committed by itself. So are the key and what it promised: nobody is told that nothing was executed, and a retry does not run it again.
+    async fn a_handler_that_has_lost_its_transaction_runs_once<B: Remote>() {
+        for promises in [false, true] {
+            let base = B::start().await;
+            let node = Node::new(&base, Profile::Ietf, move |mut work: Work<B>| async move {
+                lose(&mut work.tx).await;
+                work.charge().await.unwrap();
+                if promises {
+                    work.tx.enqueue("mail", &"a letter").unwrap();
+                }
+                format!("run {}", work.run)
+            })
+            .await;
+            call("k").send(node.addr).await.expect_first(200, "run 1");
+            let another = crate::node::simple(&base, Profile::Ietf).await;
+            call("k").send(another.addr).await.expect_replay(200, "run 1");
+            assert_eq!(base.charges().await, ["k"]);
+            assert_eq!(jobs(&base).await, i64::from(promises));
+        }
+    }
+
+    /// And where the key cannot be written, its client is not told so.
+    async fn a_handler_that_has_lost_its_transaction_is_in_doubt_without_its_key<B: Remote>() {
+        for promises in [false, true] {
+            let base = B::start().await;
+            let refuse = "CREATE FUNCTION {}.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$; \
+                          CREATE TRIGGER refuses BEFORE INSERT ON {}.record FOR EACH ROW EXECUTE FUNCTION {}.refuse()";
+            base.place().raw().await.batch_execute(&refuse.replace("{}", &base.place().schema)).await.unwrap();
+            let node = Node::new(&base, Profile::Ietf, move |mut work: Work<B>| async move {
+                if work.key() == "lost" {
+                    lose(&mut work.tx).await;
+                }
+                work.charge().await.unwrap();
+                if promises {
+                    work.tx.enqueue("mail", &"a letter").unwrap();
+                }
+            })
+            .await;
+            call("kept").send(node.addr).await.expect_problem(503, "store_unavailable");
+            assert_eq!(base.charges().await, [""; 0]);
+            call("lost").send(node.addr).await.expect_problem(504, "outcome_unknown");
+            assert_eq!((base.charges().await, jobs(&base).await), (vec!["lost".to_owned()], 0));
+        }
+    }
+
+    /// The handler has begun one by hand after that, which sqlx does not know of. It ends with the request, one way or the other; nobody else finds
     /// the connection in a transaction, and the next handler's is not ended by the end of a nested one.
     async fn a_transaction_that_sqlx_does_not_count_ends_with_its_request<B: Remote>() {
         let base = OnPostgres::start().await;
         let base = B::by(&base, &base.place.url, 1);
         let node = Node::new(&base, Profile::Ietf, move |mut work: Work<B>| async move {
-            if work.key() == "odd" {
-                sqlx::query("SELECT nonsense").execute(&mut *work.tx).await.unwrap_err();
-                sqlx::Connection::begin(&mut *work.tx).await.map(drop).unwrap_err();
+            let key = work.key().to_owned();
+            if key.starts_with("odd") {
+                lose(&mut work.tx).await;
                 sqlx::raw_sql("BEGIN").execute(&mut *work.tx).await.unwrap();
                 work.charge().await.unwrap();
-                return (StatusCode::OK, "done");
+                if key == "odd-promises" {
+                    work.tx.enqueue("mail", &"a letter").unwrap();
+                }
+            } else {
+                let mut nested = sqlx::Connection::begin(&mut *work.tx).await.unwrap();
+                sqlx::raw_sql("SELECT 1").execute(&mut *nested).await.unwrap();
+                nested.commit().await.unwrap();
+                work.charge().await.unwrap();
             }
-            let mut nested = sqlx::Connection::begin(&mut *work.tx).await.unwrap();
-            sqlx::raw_sql("SELECT 1").execute(&mut *nested).await.unwrap();
-            nested.commit().await.unwrap();
-            work.charge().await.unwrap();
-            (StatusCode::INTERNAL_SERVER_ERROR, "undone")
+            let fails = key.ends_with("fails");
+            (if fails { StatusCode::INTERNAL_SERVER_ERROR } else { StatusCode::OK }, "done")
         })
         .await;
-        call("odd").send(node.addr).await.expect_first(200, "done");
-        let reply = call("nested").send(node.addr).await;
-        assert_eq!(reply.status, 500, "{reply:?}");
-        assert_eq!(base.charges().await, ["odd"]);
-        assert_eq!(left_behind_in(&base.connections()).await, (true, 0));
-        call("odd").send(node.addr).await.expect_replay(200, "done");
+        for key in ["odd", "odd-promises"] {
+            call(key).send(node.addr).await.expect_first(200, "done");
+            for failing in ["nested-fails", "odd-fails"] {
+                let reply = call(failing).send(node.addr).await;
+                assert_eq!(reply.status, 500, "{reply:?}");
+                assert_eq!(left_behind_in(&base.connections()).await, (true, 0));
+            }
+        }
+        assert_eq!(base.charges().await, ["odd", "odd-promises"]);
+        assert_eq!(jobs(&base).await, 1);
+        let another = crate::node::simple(&base, Profile::Ietf).await;
+        call("odd").send(another.addr).await.expect_replay(200, "done");
     }
 
     /// Its code is that of a commit outside of a transaction, but it is a refusal like others: all is rolled back, and the key is not kept alone.

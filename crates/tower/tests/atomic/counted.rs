@@ -78,6 +78,14 @@ impl<T: Transaction> Transaction for CountedTransaction<T> {
     async fn roll_back(self) {
         self.inner.roll_back().await;
     }
+
+    fn is_lost(&self) -> bool {
+        self.inner.is_lost()
+    }
+
+    async fn regain(&mut self) -> Result<()> {
+        self.inner.regain().await
+    }
 }
 
 impl<T: Connection> Connection for CountedTransaction<T> {

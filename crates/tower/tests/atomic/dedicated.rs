@@ -57,7 +57,7 @@ async fn a_connection_goes_from_one_handler_to_the_next() {
     assert_eq!(base.charges().await, ["1", "2", "3"]);
 }
 
-/// The transaction that a commit begins is as the one before was set; nobody is to find it so.
+/// Each is as the server has it by default, whatever the one before was set to.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn how_a_transaction_was_set_ends_with_it() {
     let base = OnDedicated::with(1).await;
@@ -80,6 +80,9 @@ async fn what_rests_goes_back_to_the_pool() {
     let base = OnDedicated::with(1).await;
     let node = simple(&base, Profile::Ietf).await;
     call("k").send(node.addr).await.expect_first(200, "run 1");
+    // It may be there by now. If not, it is in no transaction while it rests.
+    let open = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%oncegate_close_{}(%' AND state LIKE 'idle in transaction%'";
+    assert_eq!(base.of.place.number(open).await, 0);
     // Nor does one that found its key occupied keep it.
     let other = simple(&base, Profile::Ietf).await;
     call("k").send(other.addr).await.expect_replay(200, "run 1");
@@ -94,7 +97,7 @@ async fn what_rests_goes_back_to_the_pool() {
     call("another").send(node.addr).await.expect_problem(503, "store_unavailable");
 }
 
-/// A key that is occupied makes the transaction fail that was to have it; the next one of that connection does not mind.
+/// A key that is occupied is an error in the session that asked for it; the next one of that connection does not mind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_whose_key_was_occupied_is_as_good_as_any() {
     let base = OnDedicated::with(1).await;

@@ -36,7 +36,7 @@ async fn exactly_once(database: Database) {
     assert_eq!((count.unanswered, count.charges), (0, count.keys), "every key was charged once: {count:?}");
     assert!(count.cut > 0 && count.in_charge >= 2, "the kills came in the middle of work: {count:?}");
     // Two of three do.
-    assert!(count.at_random >= kills(Recovery::Retry) / 10, "also those at random: {count:?}");
+    assert!(count.at_random > kills(Recovery::Retry) / 20, "also those at random: {count:?}");
     assert_eq!(count.asked, 0, "nobody was asked: {count:?}");
 }
 
