@@ -76,7 +76,7 @@ fn on_postgres(options: &Options) -> Outcome {
             .connect_lazy(&server.url())
     };
     let services = runtime.block_on(async {
-        let plain = pool(POOL)?;
+        let plain = pool(options.pool)?;
         for text in TABLES.into_iter().chain([ACCOUNTS_ON_POSTGRES]) {
             sqlx::query(text).execute(&plain).await?;
         }
@@ -86,8 +86,11 @@ fn on_postgres(options: &Options) -> Outcome {
                 PLAIN,
                 serve(Router::new().route("/payments", post(plain_on_postgres)).with_state(plain)).await?,
             ),
-            ("atomic handler", atomic(open().await?, PgTransactions(pool(POOL)?)).await?),
-            ("atomic handler (dedicated pool)", atomic(open().await?, PgDedicated::new(pool(POOL)?)).await?),
+            ("atomic handler", atomic(open().await?, PgTransactions(pool(options.pool)?)).await?),
+            (
+                "atomic handler (dedicated pool)",
+                atomic(open().await?, PgDedicated::new(pool(options.pool)?)).await?,
+            ),
         ])
     })?;
     measure(options, "PostgreSQL", &services)

@@ -16,6 +16,8 @@ pub(crate) struct Options {
     pub(crate) batches: Vec<usize>,
     /// Names of the contenders to run; empty means all.
     pub(crate) only: Vec<String>,
+    /// Connections of a service's own pool, where `atomic` is measured.
+    pub(crate) pool: u32,
     /// The layout that `checkpoints` and `drivers` work on.
     pub(crate) layout: Layout,
     /// Where the files go. Filled files are kept and found again by name.
@@ -29,6 +31,7 @@ oncegate-bench store | engine | gateway | postgres | atomic | outbox | sweeper |
   --rounds N       turns per contender (5)
   --batches A,B    rows per transaction (1,16,64,256)
   --only A,B       contenders by name; the first one is the base of all ratios (atomic: also sqlite, postgres)
+  --pool N         connections of a service's own pool, on PostgreSQL (atomic; 16)
   --layout A       the layout that checkpoints and drivers work on (the chosen one)
   --dir PATH       where the files go; filled files are reused, delete them yourself";
 
@@ -40,6 +43,7 @@ impl Options {
             rounds: 5,
             batches: vec![1, 16, 64, 256],
             only: Vec::new(),
+            pool: 16,
             layout: CHOSEN,
             dir: std::env::temp_dir().join("oncegate-bench"),
         };
@@ -52,6 +56,7 @@ impl Options {
                     options.batches = value.split(',').map(str::parse).collect::<Result<_, _>>()?;
                 }
                 "--only" => options.only = value.split(',').map(String::from).collect(),
+                "--pool" => options.pool = value.parse()?,
                 "--layout" => options.layout = named(&value).ok_or(USAGE)?,
                 "--dir" => options.dir = value.into(),
                 _ => return Err(USAGE.into()),

@@ -127,8 +127,11 @@ impl Base for OnDedicated {
         OnPostgres::store(place.trim_start_matches(DEDICATED)).await
     }
 
+    /// Of fewer connections than there are clients: what closes one transaction opens the next.
     async fn pool(place: &str) -> PgDedicated {
-        PgDedicated::new(OnPostgres::pool(place.trim_start_matches(DEDICATED)).await.0)
+        let place = place.trim_start_matches(DEDICATED);
+        drop(OnPostgres::pool(place).await);
+        PgDedicated::new(PgPoolOptions::new().max_connections(3).connect(place).await.unwrap())
     }
 
     async fn charge(tx: &mut Atomic<PgDedicated>, key: &str, answer: &str) -> sqlx::Result<()> {

@@ -4,10 +4,15 @@
 //! take turns. Where nobody else uses the pool neither is needed: a connection whose transaction was committed goes to the next handler as it is, the one that
 //! came back last first. Its session has what it needs in the processor's caches.
 //!
+//! Where somebody waits for a connection, the message that closes one handler's transaction opens the next one's: `…; COMMIT; …; BEGIN`. The server stops at the first statement that fails, and
+//! what has ended before that has ended. So a closing that fails has opened nothing, and an opening that fails takes no commit back.
+//!
 //! sqlx must go on counting one transaction all the while, so that a handler's nested ones are nested ones: its value is kept from one handler to the next, and only the server knows
 //! that they are several.
 //!
 //! **Invariant:** a connection that rests is in no transaction, as far as the server knows. What rests for longer than a moment goes back to the pool.
+
+mod line;
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -15,19 +20,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ::sqlx::{AssertSqlSafe, PgConnection, PgPool, Postgres};
+use futures_util::TryStreamExt as _;
+use line::{Line, Served, Waiting, begin_after};
 use oncegate_store::join::{Asking, Closed, Connection, Opened, Transaction, Transactions, Value};
 use oncegate_store::outlive::Outlive;
 use oncegate_store::{Effect, Kind, Result, StoreError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{
-    Closing, PgTransactions, SqlxTransaction, close, is_refusal_of_postgres, not_closed, not_opened,
+    Closing, PgTransactions, SqlxTransaction, Unlogged, close, is_outside, is_refusal_of_postgres,
+    not_closed, not_opened,
 };
 
 /// How long a connection waits for the next handler before it goes back to the pool.
 const REST: Duration = Duration::from_millis(20);
 /// How long the server may take to answer on a connection that has rested; after that it is taken for lost, and another is used.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long it may take to answer a closing that takes an opening along. Whoever is closed waits as long as its policy says; it is the other that must not be kept for ever.
+const CLOSING_MAX: Duration = Duration::from_mins(1);
 /// After so long it goes back in any case: its lifetime is the pool's to mind.
 const HELD_MAX: Duration = Duration::from_secs(10);
 
@@ -42,6 +52,8 @@ struct Dedicated {
     pool: PgPool,
     /// Who may have a connection: as many as the pool has.
     turns: Arc<Semaphore>,
+    /// Who waits for that.
+    line: Line,
     resting: Mutex<Resting>,
 }
 
@@ -89,7 +101,7 @@ impl PgDedicated {
     pub fn new(pool: PgPool) -> Self {
         let turns = usize::try_from(pool.options().get_max_connections()).unwrap_or(Semaphore::MAX_PERMITS);
         let turns = Arc::new(Semaphore::new(turns.min(Semaphore::MAX_PERMITS)));
-        Self(Arc::new(Dedicated { pool, turns, resting: Mutex::default() }))
+        Self(Arc::new(Dedicated { pool, turns, line: Line::default(), resting: Mutex::default() }))
     }
 
     /// The pool: to look at it, and to close it.
@@ -101,13 +113,21 @@ impl PgDedicated {
     /// Seen to its end, whoever gives up; see [`PgTransactions`]. Whoever only waits for its turn leaves.
     async fn begin_by(&self, opening: Option<String>) -> Result<Opened<DedicatedTransaction>> {
         let of = Arc::clone(&self.0);
-        let patience = of.pool.options().get_acquire_timeout();
-        let turn = tokio::time::timeout(patience, Arc::clone(&of.turns).acquire_owned()).await;
-        let Ok(Ok(turn)) = turn else {
-            let words = "no connection of the pool was free in time";
-            return Err(StoreError::new(Kind::Unavailable, Effect::None, "begin").because(words));
+        // Nobody is passed over: a turn that is free has nobody waiting for it.
+        let served = if let Ok(turn) = Arc::clone(&of.turns).try_acquire_owned() {
+            Ok(Served::Turn(turn))
+        } else {
+            let patience = of.pool.options().get_acquire_timeout();
+            tokio::time::timeout(patience, of.served(opening.as_deref())).await
         };
-        Outlive::new(of.begin(turn, opening)).await
+        match served {
+            Ok(Served::Opened(opened)) => opened,
+            Ok(Served::Turn(turn)) => Outlive::new(of.begin(turn, opening)).await,
+            Err(_) => {
+                let words = "no connection of the pool was free in time";
+                Err(StoreError::new(Kind::Unavailable, Effect::None, "begin").because(words))
+            }
+        }
     }
 }
 
@@ -142,27 +162,27 @@ impl Transactions for PgDedicated {
 }
 
 impl Dedicated {
+    /// Waits in line.
+    async fn served(&self, opening: Option<&str>) -> Served {
+        loop {
+            let turn = Arc::clone(&self.turns).acquire_owned();
+            if let Some(served) = self.line.wait(opening, turn).await {
+                return served;
+            }
+        }
+    }
+
     async fn begin(
         self: Arc<Self>,
         turn: OwnedSemaphorePermit,
         opening: Option<String>,
     ) -> Result<Opened<DedicatedTransaction>> {
         while let Some(mut held) = self.rested() {
-            let message =
-                opening.as_deref().map_or_else(|| "BEGIN".to_owned(), |opening| format!("{opening}; BEGIN"));
+            let message = begin_after(opening.as_deref());
             let begun = ::sqlx::raw_sql(AssertSqlSafe(message)).execute(&mut *held.transaction);
             match tokio::time::timeout(PATIENCE, begun).await {
                 Ok(Ok(_)) => return Ok(Opened::Begun(DedicatedTransaction { held, of: self, turn })),
-                Ok(Err(error)) if is_refusal_of_postgres(&error) => {
-                    let opened = not_opened(error);
-                    // Nothing has begun, and nothing is wrong with the connection. What else the server says may be the fault of its session:
-                    // that is the pool's again, and the next request has another.
-                    match opened {
-                        Ok(Opened::Occupied) => self.rest(held),
-                        _ => held.give_back(),
-                    }
-                    return opened;
-                }
+                Ok(Err(error)) if is_refusal_of_postgres(&error) => return self.refused(held, error),
                 // The server has closed it while it rested, or is not heard of; the pool has others.
                 Ok(Err(error)) => tracing::debug!(%error, "a connection that rested is lost"),
                 Err(_) => tracing::debug!("a connection that rested says nothing"),
@@ -181,6 +201,23 @@ impl Dedicated {
             Opened::Occupied => Opened::Occupied,
             Opened::Unable => Opened::Unable,
         })
+    }
+
+    /// An opening has failed, and nothing has begun.
+    fn refused(self: &Arc<Self>, held: Held, error: ::sqlx::Error) -> Result<Opened<DedicatedTransaction>> {
+        let opened = not_opened(error);
+        // Of an occupied key nothing is wrong with the connection. What else the server says may be the fault of its session:
+        // that is the pool's again, and the next request has another.
+        match opened {
+            Ok(Opened::Occupied) => self.rest(held),
+            _ => held.give_back(),
+        }
+        opened
+    }
+
+    /// Whom a closing on this connection takes along.
+    fn next(&self, held: &Held) -> Option<Waiting> {
+        if held.is_due_back() || self.pool.is_closed() { None } else { self.line.take() }
     }
 
     /// The connection that came back last, of those that are not due back.
@@ -257,6 +294,10 @@ impl Transaction for DedicatedTransaction {
     }
 
     async fn commit_with(mut self, closing: String) -> Result<Closed<Self>> {
+        if let Some(waiting) = self.of.next(&self.held) {
+            // Seen to its end, whoever gives up: it is another's, too.
+            return Outlive::new(self.close_with(closing, waiting)).await;
+        }
         match close(&mut self.held.transaction, closing, "; COMMIT").await {
             Ok(Closing::Outside) => Ok(Closed::Outside(self)),
             Ok(Closing::Committed) => {
@@ -280,6 +321,59 @@ impl Transaction for DedicatedTransaction {
     async fn regain(&mut self) -> Result<()> {
         self.held.transaction.regain().await
     }
+}
+
+/// The statements of a message that are a transaction's end: its closing, and `COMMIT`.
+const ENDING: usize = 2;
+
+impl DedicatedTransaction {
+    /// Commits, and begins the transaction of the one that waits, in one message.
+    async fn close_with(self, closing: String, waiting: Waiting) -> Result<Closed<Self>> {
+        let Self { mut held, of, turn } = self;
+        let message = format!("{closing}; COMMIT; {}", waiting.message());
+        let mut ended = 0;
+        let sent = Unlogged::new(send(&mut held.transaction, message, &mut ended));
+        let sent = tokio::time::timeout(CLOSING_MAX, sent).await.unwrap_or_else(|_| Err(silent()));
+        match sent {
+            Ok(()) => {
+                waiting.tell(Served::Opened(Ok(Opened::Begun(Self { held, of, turn }))));
+                Ok(Closed::Committed)
+            }
+            Err(error) if ended >= ENDING => {
+                if is_refusal_of_postgres(&error) {
+                    let opened = of.refused(held, error);
+                    drop(turn);
+                    waiting.tell(Served::Opened(opened));
+                } else {
+                    // The connection is lost, and with it whatever had begun; the pool has others.
+                    tracing::debug!(%error, "a connection was lost after a commit");
+                    drop(held);
+                    waiting.tell(Served::Turn(turn));
+                }
+                Ok(Closed::Committed)
+            }
+            // The transaction is still this one's to end.
+            Err(error) if is_outside(&error) => Ok(Closed::Outside(Self { held, of, turn })),
+            Err(error) => {
+                let error = not_closed(held.transaction, error).await;
+                waiting.tell(Served::Turn(turn));
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Runs the statements of a message, and counts those that have ended.
+async fn send(connection: &mut PgConnection, message: String, ended: &mut usize) -> ::sqlx::Result<()> {
+    let mut results = ::sqlx::raw_sql(AssertSqlSafe(message)).execute_many(connection);
+    while results.try_next().await?.is_some() {
+        *ended += 1;
+    }
+    Ok(())
+}
+
+fn silent() -> ::sqlx::Error {
+    ::sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, "the server says nothing"))
 }
 
 impl Connection for DedicatedTransaction {

@@ -16,7 +16,7 @@ fn call(key: &str) -> Call {
     Call::post("/charges").key(key)
 }
 
-async fn opened(pool: &PgDedicated, opening: String) -> DedicatedTransaction {
+pub(crate) async fn opened(pool: &PgDedicated, opening: String) -> DedicatedTransaction {
     let transaction = match pool.begin_with(opening).await.unwrap() {
         Opened::Begun(transaction) => Some(transaction),
         Opened::Occupied | Opened::Unable => None,
@@ -25,7 +25,7 @@ async fn opened(pool: &PgDedicated, opening: String) -> DedicatedTransaction {
 }
 
 /// Nobody has one, and none rests.
-async fn until_all_are_the_pools(pool: &PgDedicated) {
+pub(crate) async fn until_all_are_the_pools(pool: &PgDedicated) {
     let pool = pool.pool();
     until("the pool has all of its connections", async || pool.num_idle() == pool.size() as usize).await;
 }

@@ -53,6 +53,7 @@ macro_rules! on_both_pools {
     };
 }
 
+mod along;
 mod base;
 #[path = "../layer/client.rs"]
 #[expect(dead_code, reason = "another test needs more of it")]
