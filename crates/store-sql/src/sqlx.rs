@@ -130,7 +130,7 @@ async fn commit_with(
     mut transaction: SqlxTransaction<::sqlx::Postgres>,
     closing: String,
 ) -> Result<Closed<SqlxTransaction<::sqlx::Postgres>>> {
-    match close(&mut transaction, closing, "; COMMIT AND CHAIN").await {
+    match close(&mut transaction, closing).await {
         Ok(Closing::Committed) => Ok(Closed::Committed),
         Ok(Closing::Outside) => Ok(Closed::Outside(transaction)),
         Err(error) => Err(not_closed(transaction, error).await),
@@ -146,15 +146,11 @@ enum Closing {
     Outside,
 }
 
-/// A handler may have ended its transaction by hand. What it did since is committed; the row must be, too. After `COMMIT` alone it is, by itself; `COMMIT AND CHAIN` fails, and it
+/// A handler may have ended its transaction by hand. What it did since is committed; the row must be, too. `COMMIT AND CHAIN` fails then, and it
 /// goes the long way, which asks for no transaction.
 #[cfg(feature = "sqlx-postgres")]
-async fn close(
-    connection: &mut ::sqlx::PgConnection,
-    closing: String,
-    commit: &str,
-) -> ::sqlx::Result<Closing> {
-    let closing = ::sqlx::raw_sql(AssertSqlSafe(closing + commit));
+async fn close(connection: &mut ::sqlx::PgConnection, closing: String) -> ::sqlx::Result<Closing> {
+    let closing = ::sqlx::raw_sql(AssertSqlSafe(closing + "; COMMIT AND CHAIN"));
     match Unlogged::new(closing.execute(connection)).await {
         Ok(_) => Ok(Closing::Committed),
         // There is none to commit. The statement before it was undone with that.

@@ -12,6 +12,7 @@
 //!
 //! **Invariant:** a connection that rests is in no transaction, as far as the server knows. What rests for longer than a moment goes back to the pool.
 
+mod calls;
 mod line;
 
 use std::fmt;
@@ -20,6 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ::sqlx::{AssertSqlSafe, PgConnection, PgPool, Postgres};
+use calls::Calls;
 use futures_util::TryStreamExt as _;
 use line::{Line, Served, Waiting, begin_after};
 use oncegate_store::join::{Asking, Closed, Connection, Opened, Transaction, Transactions, Value};
@@ -28,11 +30,10 @@ use oncegate_store::{Effect, Kind, Result, StoreError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{
-    Closing, PgTransactions, SqlxTransaction, Unlogged, close, is_outside, is_refusal_of_postgres,
-    not_closed, not_opened,
+    PgTransactions, SqlxTransaction, Unlogged, is_outside, is_refusal_of_postgres, not_closed, not_opened,
 };
 
-/// How long a connection waits for the next handler before it goes back to the pool.
+/// What a connection rests for, unless it is said otherwise.
 const REST: Duration = Duration::from_millis(20);
 /// How long the server may take to answer on a connection that has rested; after that it is taken for lost, and another is used.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -50,10 +51,14 @@ pub struct PgDedicated(Arc<Dedicated>);
 
 struct Dedicated {
     pool: PgPool,
+    /// How long a connection waits for the next handler before it goes back to the pool.
+    rest: Duration,
     /// Who may have a connection: as many as the pool has.
     turns: Arc<Semaphore>,
     /// Who waits for that.
     line: Line,
+    /// What its sessions prepare.
+    calls: Calls,
     resting: Mutex<Resting>,
 }
 
@@ -69,6 +74,8 @@ struct Resting {
 struct Held {
     transaction: SqlxTransaction<Postgres>,
     since: Instant,
+    /// Whether its session has the calls prepared.
+    is_prepared: bool,
 }
 
 impl Held {
@@ -93,15 +100,31 @@ pub struct DedicatedTransaction {
     held: Held,
     of: Arc<Dedicated>,
     turn: OwnedSemaphorePermit,
+    /// Whether its opening was executed by name, so that its closing can be.
+    is_by_name: bool,
 }
 
 impl PgDedicated {
     /// Of this pool, of which there should be no other user.
     #[must_use]
     pub fn new(pool: PgPool) -> Self {
+        Self::resting_for(REST, pool)
+    }
+
+    /// The same; a connection waits so long for the next handler before it is the pool's again, instead of 20 ms; ten seconds at most. Where requests come now and
+    /// then, a longer rest keeps sessions from being handed to and fro.
+    #[must_use]
+    pub fn resting_for(rest: Duration, pool: PgPool) -> Self {
         let turns = usize::try_from(pool.options().get_max_connections()).unwrap_or(Semaphore::MAX_PERMITS);
         let turns = Arc::new(Semaphore::new(turns.min(Semaphore::MAX_PERMITS)));
-        Self(Arc::new(Dedicated { pool, turns, line: Line::default(), resting: Mutex::default() }))
+        Self(Arc::new(Dedicated {
+            pool,
+            rest,
+            turns,
+            line: Line::default(),
+            calls: Calls::default(),
+            resting: Mutex::default(),
+        }))
     }
 
     /// The pool: to look at it, and to close it.
@@ -113,6 +136,9 @@ impl PgDedicated {
     /// Seen to its end, whoever gives up; see [`PgTransactions`]. Whoever only waits for its turn leaves.
     async fn begin_by(&self, opening: Option<String>) -> Result<Opened<DedicatedTransaction>> {
         let of = Arc::clone(&self.0);
+        if let Some(opening) = &opening {
+            of.calls.meet_opening(opening);
+        }
         // Nobody is passed over: a turn that is free has nobody waiting for it.
         let served = if let Ok(turn) = Arc::clone(&of.turns).try_acquire_owned() {
             Ok(Served::Turn(turn))
@@ -178,10 +204,14 @@ impl Dedicated {
         opening: Option<String>,
     ) -> Result<Opened<DedicatedTransaction>> {
         while let Some(mut held) = self.rested() {
-            let message = begin_after(opening.as_deref());
+            let (message, is_by_name) = self.beginning(&held, opening.as_deref());
             let begun = ::sqlx::raw_sql(AssertSqlSafe(message)).execute(&mut *held.transaction);
             match tokio::time::timeout(PATIENCE, begun).await {
-                Ok(Ok(_)) => return Ok(Opened::Begun(DedicatedTransaction { held, of: self, turn })),
+                Ok(Ok(_)) => {
+                    return Ok(Opened::Begun(DedicatedTransaction { held, of: self, turn, is_by_name }));
+                }
+                // Again, in full.
+                Ok(Err(error)) if is_by_name && is_unprepared(&error) => self.rest_unprepared(held),
                 Ok(Err(error)) if is_refusal_of_postgres(&error) => return self.refused(held, error),
                 // The server has closed it while it rested, or is not heard of; the pool has others.
                 Ok(Err(error)) => tracing::debug!(%error, "a connection that rested is lost"),
@@ -196,7 +226,8 @@ impl Dedicated {
         };
         Ok(match opened {
             Opened::Begun(transaction) => {
-                Opened::Begun(DedicatedTransaction { held: Held { transaction, since }, of: self, turn })
+                let held = Held { transaction, since, is_prepared: false };
+                Opened::Begun(DedicatedTransaction { held, of: self, turn, is_by_name: false })
             }
             Opened::Occupied => Opened::Occupied,
             Opened::Unable => Opened::Unable,
@@ -215,19 +246,44 @@ impl Dedicated {
         opened
     }
 
-    /// Whom a closing on this connection takes along.
-    fn next(&self, held: &Held) -> Option<Waiting> {
-        if held.is_due_back() || self.pool.is_closed() { None } else { self.line.take() }
+    /// How a transaction begins on this connection, and whether it is by name.
+    fn beginning(&self, held: &Held, opening: Option<&str>) -> (String, bool) {
+        let by_name = opening.filter(|_| held.is_prepared && !self.calls.is_off());
+        let by_name = by_name.and_then(|opening| self.calls.opening_by_name(opening));
+        (begin_after(by_name.as_deref().or(opening)), by_name.is_some())
     }
 
-    /// The connection that came back last, of those that are not due back.
+    /// Its session has not kept what was prepared, or is another.
+    fn rest_unprepared(self: &Arc<Self>, held: Held) {
+        self.calls.turn_off();
+        self.rest(Held { is_prepared: false, ..held });
+    }
+
+    /// What a closing on this connection is followed by, in one message.
+    fn after(&self, held: &Held) -> After {
+        if held.is_due_back() || self.pool.is_closed() {
+            return After::Nothing;
+        }
+        if !held.is_prepared
+            && let Some(preparing) = self.calls.preparing()
+        {
+            return After::Preparing(preparing);
+        }
+        self.line.take().map_or(After::Nothing, |waiting| {
+            let (message, is_by_name) = self.beginning(held, waiting.opening());
+            After::Beginning { waiting, message, is_by_name }
+        })
+    }
+
+    /// The connection that came back last. Those that are due back go there.
     fn rested(&self) -> Option<Held> {
         if self.pool.is_closed() {
             return None;
         }
         let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = resting.connections.iter().rposition(|(_, held)| !held.is_due_back())?;
-        Some(resting.connections.remove(place).1)
+        let is_due = |(_, held): &mut (Instant, Held)| held.is_due_back();
+        resting.connections.extract_if(.., is_due).for_each(|(_, held)| held.give_back());
+        resting.connections.pop().map(|(_, held)| held)
     }
 
     /// Keeps it for the next one, for a moment.
@@ -242,7 +298,7 @@ impl Dedicated {
             let mut watch = Watch { over: Arc::clone(self), is_done: false };
             tokio::spawn(async move {
                 while !watch.is_done {
-                    tokio::time::sleep(REST).await;
+                    tokio::time::sleep(watch.over.rest.min(HELD_MAX)).await;
                     watch.is_done = !watch.over.give_back_rested();
                 }
             });
@@ -252,7 +308,8 @@ impl Dedicated {
     /// Gives the pool back what nobody has wanted for a while, or what is due. Whether something still rests.
     fn give_back_rested(&self) -> bool {
         let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
-        let has_rested = |(since, held): &mut (Instant, Held)| since.elapsed() >= REST || held.is_due_back();
+        let has_rested =
+            |(since, held): &mut (Instant, Held)| since.elapsed() >= self.rest || held.is_due_back();
         resting.connections.extract_if(.., has_rested).for_each(|(_, held)| held.give_back());
         resting.is_watched = !resting.connections.is_empty();
         resting.is_watched
@@ -293,20 +350,17 @@ impl Transaction for DedicatedTransaction {
         self.held.transaction.commit().await
     }
 
-    async fn commit_with(mut self, closing: String) -> Result<Closed<Self>> {
-        if let Some(waiting) = self.of.next(&self.held) {
+    async fn commit_with(self, closing: String) -> Result<Closed<Self>> {
+        self.of.calls.meet_closing(&closing);
+        let by_name = if self.is_by_name { self.of.calls.closing_by_name(&closing) } else { None };
+        let closing = by_name.unwrap_or(closing);
+        match self.of.after(&self.held) {
             // Seen to its end, whoever gives up: it is another's, too.
-            return Outlive::new(self.close_with(closing, waiting)).await;
-        }
-        match close(&mut self.held.transaction, closing, "; COMMIT").await {
-            Ok(Closing::Outside) => Ok(Closed::Outside(self)),
-            Ok(Closing::Committed) => {
-                // Before its turn ends, so that whoever comes next finds it.
-                self.of.rest(self.held);
-                drop(self.turn);
-                Ok(Closed::Committed)
+            after @ After::Beginning { .. } => {
+                let closing = tokio::time::timeout(CLOSING_MAX, self.close(closing, after));
+                Outlive::new(closing).await.unwrap_or_else(|_| Err(silent()))
             }
-            Err(error) => Err(not_closed(self.held.transaction, error).await),
+            after => self.close(closing, after).await,
         }
     }
 
@@ -323,41 +377,107 @@ impl Transaction for DedicatedTransaction {
     }
 }
 
-/// The statements of a message that are a transaction's end: its closing, and `COMMIT`.
+/// The statements of a message that are a transaction's end: its closing, and `COMMIT`. (Where a handler has ended its transaction by hand, the closing is committed by itself: what
+/// the handler did since is committed, too.)
 const ENDING: usize = 2;
 
+/// What follows an ending, in the same message.
+enum After {
+    Nothing,
+    /// The session prepares what it will be asked for again and again.
+    Preparing(String),
+    /// The transaction of the one that waits.
+    Beginning {
+        waiting: Waiting,
+        message: String,
+        is_by_name: bool,
+    },
+}
+
+impl After {
+    fn message(&self) -> Option<&str> {
+        match self {
+            Self::Nothing => None,
+            Self::Preparing(message) | Self::Beginning { message, .. } => Some(message),
+        }
+    }
+}
+
 impl DedicatedTransaction {
-    /// Commits, and begins the transaction of the one that waits, in one message.
-    async fn close_with(self, closing: String, waiting: Waiting) -> Result<Closed<Self>> {
-        let Self { mut held, of, turn } = self;
-        let message = format!("{closing}; COMMIT; {}", waiting.message());
+    /// Commits, with what is to follow in the same message.
+    async fn close(self, closing: String, after: After) -> Result<Closed<Self>> {
+        let Self { mut held, of, turn, is_by_name } = self;
+        let mut message = closing + "; COMMIT";
+        message.extend(after.message().into_iter().flat_map(|after| ["; ", after]));
         let mut ended = 0;
-        let sent = Unlogged::new(send(&mut held.transaction, message, &mut ended));
-        let sent = tokio::time::timeout(CLOSING_MAX, sent).await.unwrap_or_else(|_| Err(silent()));
+        let sent = Unlogged::new(send(&mut held.transaction, message, &mut ended)).await;
         match sent {
             Ok(()) => {
-                waiting.tell(Served::Opened(Ok(Opened::Begun(Self { held, of, turn }))));
+                of.go_on(held, turn, after);
                 Ok(Closed::Committed)
             }
             Err(error) if ended >= ENDING => {
-                if is_refusal_of_postgres(&error) {
-                    let opened = of.refused(held, error);
-                    drop(turn);
-                    waiting.tell(Served::Opened(opened));
-                } else {
-                    // The connection is lost, and with it whatever had begun; the pool has others.
-                    tracing::debug!(%error, "a connection was lost after a commit");
-                    drop(held);
-                    waiting.tell(Served::Turn(turn));
-                }
+                of.go_on_without(held, turn, after, error);
                 Ok(Closed::Committed)
             }
             // The transaction is still this one's to end.
-            Err(error) if is_outside(&error) => Ok(Closed::Outside(Self { held, of, turn })),
+            Err(error) if is_outside(&error) => Ok(Closed::Outside(Self { held, of, turn, is_by_name })),
             Err(error) => {
+                if is_by_name && is_unprepared(&error) {
+                    of.calls.turn_off();
+                }
                 let error = not_closed(held.transaction, error).await;
-                waiting.tell(Served::Turn(turn));
+                if let After::Beginning { waiting, .. } = after {
+                    waiting.tell(Served::Turn(turn));
+                }
                 Err(error)
+            }
+        }
+    }
+}
+
+impl Dedicated {
+    /// A transaction has ended on this connection, and what was to follow has happened.
+    fn go_on(self: Arc<Self>, held: Held, turn: OwnedSemaphorePermit, after: After) {
+        match after {
+            // Before its turn ends, so that whoever comes next finds it.
+            After::Nothing => self.rest(held),
+            After::Preparing(_) => self.rest(Held { is_prepared: true, ..held }),
+            After::Beginning { waiting, is_by_name, .. } => {
+                let begun = DedicatedTransaction { held, of: self, turn, is_by_name };
+                waiting.tell(Served::Opened(Ok(Opened::Begun(begun))));
+            }
+        }
+    }
+
+    /// A transaction has ended on this connection, and what was to follow has failed.
+    fn go_on_without(
+        self: Arc<Self>,
+        held: Held,
+        turn: OwnedSemaphorePermit,
+        after: After,
+        error: ::sqlx::Error,
+    ) {
+        if !is_refusal_of_postgres(&error) {
+            // The connection is lost, and with it whatever had begun; the pool has others.
+            tracing::debug!(%error, "a connection was lost after a commit");
+            drop(held);
+            if let After::Beginning { waiting, .. } = after {
+                waiting.tell(Served::Turn(turn));
+            }
+            return;
+        }
+        match after {
+            After::Nothing => self.rest(held),
+            After::Preparing(_) => self.rest_unprepared(held),
+            After::Beginning { waiting, is_by_name: true, .. } if is_unprepared(&error) => {
+                self.rest_unprepared(held);
+                waiting.tell(Served::Turn(turn));
+            }
+            After::Beginning { waiting, .. } => {
+                let opened = self.refused(held, error);
+                drop(turn);
+                waiting.tell(Served::Opened(opened));
             }
         }
     }
@@ -372,8 +492,14 @@ async fn send(connection: &mut PgConnection, message: String, ended: &mut usize)
     Ok(())
 }
 
-fn silent() -> ::sqlx::Error {
-    ::sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, "the server says nothing"))
+/// The server says that it knows of no statement of that name.
+fn is_unprepared(error: &::sqlx::Error) -> bool {
+    error.as_database_error().and_then(::sqlx::error::DatabaseError::code).as_deref() == Some("26000")
+}
+
+fn silent() -> StoreError {
+    let words = "the server says nothing";
+    StoreError::new(Kind::Unavailable, Effect::Unknown, "commit").because(words)
 }
 
 impl Connection for DedicatedTransaction {

@@ -143,6 +143,13 @@ impl OnDedicated {
         let pool = PgDedicated::new(pool(&of.place.url, connections));
         Self { of, pool }
     }
+
+    /// Of one connection, which is never the pool's again while there is somebody to use it.
+    pub(crate) async fn with_one_for_long() -> Self {
+        let of = OnPostgres::start().await;
+        let pool = PgDedicated::resting_for(Duration::from_hours(1), pool(&of.place.url, 1));
+        Self { of, pool }
+    }
 }
 
 impl Base for OnDedicated {

@@ -29,7 +29,7 @@ fn insert(row: &Record) -> Write {
 }
 
 /// A row that is settled.
-fn settled(key: &str, body: &[u8]) -> Record {
+pub(crate) fn settled(key: &str, body: &[u8]) -> Record {
     let mut row = moved_to(&reserved(key, 1, FAR_AHEAD), StateKind::Completed, FAR_AHEAD);
     row.state = State::Completed(answer(200, body));
     row

@@ -55,6 +55,7 @@ macro_rules! on_both_pools {
 
 mod along;
 mod base;
+mod by_name;
 #[path = "../layer/client.rs"]
 #[expect(dead_code, reason = "another test needs more of it")]
 mod client;

@@ -87,9 +87,8 @@ impl Line {
 }
 
 impl Waiting {
-    /// All that begins its transaction.
-    pub(super) fn message(&self) -> String {
-        begin_after(self.opening.as_deref())
+    pub(super) fn opening(&self) -> Option<&str> {
+        self.opening.as_deref()
     }
 
     /// If it is not there any more, what it is told is dropped: a transaction is rolled back, a turn is the next one's.

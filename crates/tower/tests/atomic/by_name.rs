@@ -1,0 +1,188 @@
+//! What a dedicated pool's sessions prepare, so that a transaction begins and ends by name; and what becomes of it where a session does not keep the names.
+
+use std::sync::Arc;
+
+use oncegate_conformance::samples::{FAR_AHEAD, reserved};
+use oncegate_core::policy::Profile;
+use oncegate_core::record::Record;
+use oncegate_store::drive::read_one;
+use oncegate_store::join::{Closed, Join as _, Opened, Transaction as _, Transactions as _};
+use oncegate_store::{Effect, Write};
+use oncegate_store_sql::PostgresStore;
+use oncegate_store_sql::sqlx::{DedicatedTransaction, PgDedicated};
+use oncegate_test_servers::PgBouncer;
+use sqlx::postgres::PgPoolOptions;
+use sqlx::{AssertSqlSafe, Row as _};
+use tokio::task::JoinSet;
+
+use crate::base::{Base as _, OnDedicated, OnPostgres};
+use crate::client::{Call, within};
+use crate::close::settled;
+use crate::cut::expect_one_to_one;
+use crate::dedicated::opened;
+use crate::node::{LONG, Node, Work};
+
+/// One connection.
+struct Stage {
+    base: OnDedicated,
+    store: PostgresStore,
+    pool: PgDedicated,
+}
+
+impl Stage {
+    async fn start() -> Self {
+        let base = OnDedicated::with_one_for_long().await;
+        Self { store: base.store().await, pool: base.pool(), base }
+    }
+
+    /// Requests that have come and gone: the connection's session has what it needs.
+    async fn prepared() -> Self {
+        let stage = Self::start().await;
+        for key in ["first", "second"] {
+            stage.keep(stage.opened(key).await, key).await;
+        }
+        stage
+    }
+
+    async fn opened(&self, key: &str) -> DedicatedTransaction {
+        opened(&self.pool, self.store.opening(settled(key, b"{}").id).unwrap()).await
+    }
+
+    /// Ends with the key's row.
+    async fn keep(&self, transaction: DedicatedTransaction, key: &str) {
+        let closed = transaction.commit_with(closing(&self.store, key)).await;
+        assert!(matches!(closed.unwrap(), Closed::Committed));
+        let row = read_one(&self.store, settled(key, b"{}").id).await.unwrap();
+        assert_eq!(row.as_ref().map(Record::is_resumable), Some(false), "{key} is kept");
+    }
+
+    /// How often the session has executed what it has prepared, the opening first. Not by a prepared statement: that would be another.
+    async fn executed(&self, transaction: &mut DedicatedTransaction) -> Vec<i64> {
+        let text = "SELECT generic_plans + custom_plans FROM pg_prepared_statements WHERE name LIKE 'oncegate_%' ORDER BY name DESC";
+        let rows = sqlx::raw_sql(text).fetch_all(&mut **transaction).await.unwrap();
+        rows.iter().map(|row| row.get(0)).collect()
+    }
+
+    fn forget(&self, what: &str) -> AssertSqlSafe<String> {
+        AssertSqlSafe(format!("DEALLOCATE oncegate_{what}_{}", self.base.of.place.schema))
+    }
+}
+
+fn closing(store: &PostgresStore, key: &str) -> String {
+    store.closing(&Write::insert(Arc::new(settled(key, b"{}")))).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_is_used_again_executes_by_name() {
+    let stage = Stage::start().await;
+    let mut first = stage.opened("1").await;
+    assert_eq!(stage.executed(&mut first).await, [0; 0], "nothing is prepared for one");
+    stage.keep(first, "1").await;
+    for (key, executed) in [("2", [1, 0]), ("3", [2, 1]), ("4", [3, 2])] {
+        let mut next = stage.opened(key).await;
+        assert_eq!(stage.executed(&mut next).await, executed);
+        stage.keep(next, key).await;
+    }
+    // A key that is used, by its name.
+    let opening = stage.store.opening(settled("2", b"{}").id).unwrap();
+    assert!(matches!(stage.pool.begin_with(opening).await.unwrap(), Opened::Occupied));
+    // A row that is there: the closing is refused, and is no doubt.
+    let error = stage.opened("5").await.commit_with(closing(&stage.store, "2")).await.unwrap_err();
+    assert_eq!(error.effect(), Effect::None, "{error}");
+}
+
+/// Nothing had begun, so nothing is lost; alone, and with another's closing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_opening_whose_name_is_lost_is_sent_in_full() {
+    for is_along in [false, true] {
+        let stage = Stage::prepared().await;
+        let mut third = stage.opened("third").await;
+        sqlx::raw_sql(stage.forget("open")).execute(&mut *third).await.unwrap();
+        let (pool, opening) = (stage.pool.clone(), stage.store.opening(settled("4", b"{}").id).unwrap());
+        let fourth = async move { opened(&pool, opening).await };
+        let fourth = if is_along {
+            let mut fourth = Box::pin(fourth);
+            assert!(crate::along::is_pending(&mut fourth).await);
+            stage.keep(third, "third").await;
+            within(fourth).await
+        } else {
+            stage.keep(third, "third").await;
+            fourth.await
+        };
+        stage.keep(fourth, "4").await;
+        // Names do not last here: none is made again.
+        let mut fifth = stage.opened("5").await;
+        assert_eq!(stage.executed(&mut fifth).await.len(), 1, "the other one's is still there");
+        stage.keep(fifth, "5").await;
+    }
+}
+
+/// Its transaction has failed with it: nothing was executed. The next one's has not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_closing_whose_name_is_lost_is_rolled_back_and_the_next_one_is_in_full() {
+    let stage = Stage::prepared().await;
+    let mut third = stage.opened("third").await;
+    sqlx::raw_sql(stage.forget("close")).execute(&mut *third).await.unwrap();
+    let error = third.commit_with(closing(&stage.store, "third")).await.unwrap_err();
+    assert_eq!(error.effect(), Effect::None, "{error}");
+    assert_eq!(read_one(&stage.store, settled("third", b"{}").id).await.unwrap(), None);
+    for key in ["third", "4", "5"] {
+        stage.keep(stage.opened(key).await, key).await;
+    }
+}
+
+/// A pooler gives every transaction another session: names come and go, and nobody is told of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pooler_of_transactions_may_change_sessions() {
+    let base = OnPostgres::start().await;
+    let settings = [
+        ("pool_mode", "transaction"),
+        ("default_pool_size", "3"),
+        ("ignore_startup_parameters", "extra_float_digits"),
+    ];
+    let bouncer = PgBouncer::start(&base.place.url, &settings);
+    let pool = PgPoolOptions::new().max_connections(4).connect_lazy(&bouncer.url()).unwrap();
+    let schema = base.place.schema.clone();
+    let handler = move |mut work: Work<OnPostgres, PgDedicated>| {
+        // Without sqlx's own prepared statements, which such a pooler does not know.
+        let insert = AssertSqlSafe(format!("INSERT INTO {schema}.charge VALUES ('{}')", work.key()));
+        async move {
+            sqlx::raw_sql(insert).execute(&mut *work.tx).await.unwrap();
+            "paid"
+        }
+    };
+    let node = Node::with(&base, PgDedicated::new(pool), Profile::Ietf, LONG, handler).await;
+    let mut clients = JoinSet::new();
+    for client in 0..8 {
+        let addr = node.addr;
+        clients.spawn(async move {
+            for round in 0..20 {
+                let call = Call::post("/charges").key(&format!("{client}-{round}"));
+                call.send(addr).await.expect_first(200, "paid");
+            }
+        });
+    }
+    while let Some(client) = within(clients.join_next()).await {
+        client.unwrap();
+    }
+    assert_eq!(expect_one_to_one(&base).await.len(), 160);
+}
+
+/// The schema has another name now, and another has the one that it had. What was prepared before is not what is meant.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_is_of_the_schema_that_is_there_now() {
+    let stage = Stage::prepared().await;
+    let (name, raw) = (stage.base.of.place.schema.clone(), stage.base.of.place.raw().await);
+    raw.batch_execute(&format!("ALTER SCHEMA {name} RENAME TO {name}_moved")).await.unwrap();
+    let anew = stage.base.store().await;
+    // It has no row here.
+    let transaction = opened(&stage.pool, anew.opening(settled("first", b"{}").id).unwrap()).await;
+    let closed = transaction.commit_with(closing(&anew, "first")).await;
+    assert!(matches!(closed.unwrap(), Closed::Committed));
+    let fresh = opened(&stage.pool, anew.opening(reserved("fresh", 1, FAR_AHEAD).id).unwrap()).await;
+    assert!(matches!(fresh.commit_with(closing(&anew, "fresh")).await.unwrap(), Closed::Committed));
+    let rows = |schema: &str| format!("SELECT count(*) FROM {schema}.record");
+    let moved = raw.query_one(&rows(&format!("{name}_moved")), &[]).await.unwrap().get::<_, i64>(0);
+    let here = raw.query_one(&rows(&name), &[]).await.unwrap().get::<_, i64>(0);
+    assert_eq!((moved, here), (2, 2));
+}
