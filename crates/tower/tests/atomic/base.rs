@@ -144,10 +144,10 @@ impl OnDedicated {
         Self { of, pool }
     }
 
-    /// Of one connection, which is never the pool's again while there is somebody to use it.
-    pub(crate) async fn with_one_for_long() -> Self {
+    /// Connections rest for longer than a test takes.
+    pub(crate) async fn rested(connections: u32) -> Self {
         let of = OnPostgres::start().await;
-        let pool = PgDedicated::resting_for(Duration::from_hours(1), pool(&of.place.url, 1));
+        let pool = PgDedicated::resting_for(Duration::from_hours(1), pool(&of.place.url, connections));
         Self { of, pool }
     }
 }

@@ -22,7 +22,7 @@ use crate::cut::expect_one_to_one;
 use crate::dedicated::opened;
 use crate::node::{LONG, Node, Work};
 
-/// One connection.
+/// A pool of few connections.
 struct Stage {
     base: OnDedicated,
     store: PostgresStore,
@@ -30,14 +30,14 @@ struct Stage {
 }
 
 impl Stage {
-    async fn start() -> Self {
-        let base = OnDedicated::with_one_for_long().await;
+    async fn start(connections: u32) -> Self {
+        let base = OnDedicated::rested(connections).await;
         Self { store: base.store().await, pool: base.pool(), base }
     }
 
     /// Requests that have come and gone: the connection's session has what it needs.
     async fn prepared() -> Self {
-        let stage = Self::start().await;
+        let stage = Self::start(1).await;
         for key in ["first", "second"] {
             stage.keep(stage.opened(key).await, key).await;
         }
@@ -74,7 +74,7 @@ fn closing(store: &PostgresStore, key: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_is_used_again_executes_by_name() {
-    let stage = Stage::start().await;
+    let stage = Stage::start(1).await;
     let mut first = stage.opened("1").await;
     assert_eq!(stage.executed(&mut first).await, [0; 0], "nothing is prepared for one");
     stage.keep(first, "1").await;
@@ -129,6 +129,28 @@ async fn a_closing_whose_name_is_lost_is_rolled_back_and_the_next_one_is_in_full
     for key in ["third", "4", "5"] {
         stage.keep(stage.opened(key).await, key).await;
     }
+}
+
+/// One session has lost its names: from then on no other is asked for its own, to begin or to end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_that_are_lost_are_lost_for_all() {
+    let stage = Stage::start(2).await;
+    let (first, second) = (stage.opened("1").await, stage.opened("2").await);
+    stage.keep(first, "1").await;
+    stage.keep(second, "2").await;
+    let (mut third, mut fourth) = (stage.opened("3").await, stage.opened("4").await);
+    for (transaction, names) in [(&mut third, &["open"][..]), (&mut fourth, &["open", "close"])] {
+        assert_eq!(stage.executed(transaction).await, [1, 0]);
+        for name in names {
+            sqlx::raw_sql(stage.forget(name)).execute(&mut **transaction).await.unwrap();
+        }
+    }
+    fourth.commit_with("SELECT 1".to_owned()).await.unwrap();
+    stage.keep(third, "3").await;
+    // The one that came back last is asked in vain; the other is not asked.
+    let (fifth, sixth) = (stage.opened("5").await, stage.opened("6").await);
+    stage.keep(fifth, "5").await;
+    stage.keep(sixth, "6").await;
 }
 
 /// A pooler gives every transaction another session: names come and go, and nobody is told of it.
