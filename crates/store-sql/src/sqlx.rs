@@ -9,13 +9,19 @@ mod dedicated;
 mod unlogged;
 
 use std::ops::{Deref, DerefMut};
+#[cfg(feature = "sqlx-postgres")]
+use std::time::Duration;
 
+#[cfg(feature = "sqlx-postgres")]
+use ::sqlx::Either;
 #[cfg(feature = "sqlx-postgres")]
 use ::sqlx::postgres::{PgDatabaseError, PgSeverity};
 use ::sqlx::{AssertSqlSafe, Column as _, Database, Row as _};
+#[cfg(feature = "sqlx-postgres")]
+use futures_util::TryStreamExt as _;
 use oncegate_store::join::{Asking, Closed, Connection, Shown, Transaction, Transactions, Value};
 #[cfg(feature = "sqlx-postgres")]
-use oncegate_store::join::{OCCUPIED, Opened};
+use oncegate_store::join::{OCCUPIED, Opened, Opening};
 #[cfg(feature = "sqlx-postgres")]
 use oncegate_store::outlive::Outlive;
 use oncegate_store::{Effect, Kind, Result, StoreError};
@@ -64,8 +70,9 @@ impl Transactions for PgTransactions {
         self.begin_by(None).await.map_err(not_begun)
     }
 
-    async fn begin_with(&self, opening: String) -> Result<Opened<Self::Transaction>> {
-        match self.begin_by(Some(opening)).await {
+    async fn begin_with(&self, opening: Opening) -> Result<Opened<Self::Transaction>> {
+        // sqlx gives none of the rows of such a message.
+        match self.begin_by(Some(opening.or_fail)).await {
             Ok(transaction) => Ok(Opened::Begun(transaction)),
             Err(error) => not_opened(error),
         }
@@ -133,6 +140,10 @@ async fn commit_with(
     match close(&mut transaction, closing).await {
         Ok(Closing::Committed) => Ok(Closed::Committed),
         Ok(Closing::Outside) => Ok(Closed::Outside(transaction)),
+        Ok(Closing::OutOfStep) => {
+            end_out_of_step(transaction);
+            Err(in_doubt("what the server said was no answer to the commit"))
+        }
         Err(error) => Err(not_closed(transaction, error).await),
     }
 }
@@ -144,19 +155,72 @@ enum Closing {
     Committed,
     /// The connection is in no transaction any more: nothing was done.
     Outside,
+    /// What was read was the answer to something else.
+    OutOfStep,
 }
 
 /// A handler may have ended its transaction by hand. What it did since is committed; the row must be, too. `COMMIT AND CHAIN` fails then, and it
 /// goes the long way, which asks for no transaction.
 #[cfg(feature = "sqlx-postgres")]
 async fn close(connection: &mut ::sqlx::PgConnection, closing: String) -> ::sqlx::Result<Closing> {
-    let closing = ::sqlx::raw_sql(AssertSqlSafe(closing + "; COMMIT AND CHAIN"));
-    match Unlogged::new(closing.execute(connection)).await {
-        Ok(_) => Ok(Closing::Committed),
+    let mut told = Told::default();
+    match Unlogged::new(send(connection, closing + "; COMMIT AND CHAIN", &mut told)).await {
+        Ok(()) if told.ended == ENDING => Ok(Closing::Committed),
+        Ok(()) => Ok(Closing::OutOfStep),
         // There is none to commit. The statement before it was undone with that.
         Err(error) if is_outside(&error) => Ok(Closing::Outside),
         Err(error) => Err(error),
     }
+}
+
+/// The statements of a message that are a transaction's end: its closing, and `COMMIT`.
+#[cfg(feature = "sqlx-postgres")]
+const ENDING: usize = 2;
+
+/// What a message was answered with.
+#[cfg(feature = "sqlx-postgres")]
+#[derive(Clone, Copy, Default)]
+struct Told {
+    /// The statements that have ended.
+    ended: usize,
+    /// What the last row says, if it says whether: that of an opening.
+    is_taken: Option<bool>,
+}
+
+/// Runs the statements of a message, and counts those that have ended.
+#[cfg(feature = "sqlx-postgres")]
+async fn send(connection: &mut ::sqlx::PgConnection, message: String, told: &mut Told) -> ::sqlx::Result<()> {
+    let mut results = ::sqlx::raw_sql(AssertSqlSafe(message)).fetch_many(connection);
+    while let Some(result) = results.try_next().await? {
+        match result {
+            Either::Left(_) => told.ended += 1,
+            Either::Right(row) => told.is_taken = row.try_get(0).ok(),
+        }
+    }
+    Ok(())
+}
+
+/// What was read on its connection was not the answer to what was sent: a handler has left something unread (the end of a `COPY`, say), and sqlx 0.9 does not know. Each answer would be
+/// taken for the next one's. Nobody may have it any more, so the server ends it.
+#[cfg(feature = "sqlx-postgres")]
+fn end_out_of_step(mut transaction: SqlxTransaction<::sqlx::Postgres>) {
+    const PATIENCE: Duration = Duration::from_secs(2);
+    tracing::error!(
+        "a handler has left answers of the database's unread (a COPY that it did not finish?); its connection is closed"
+    );
+    tokio::spawn(async move {
+        let text = "SELECT pg_catalog.pg_terminate_backend(pg_catalog.pg_backend_pid())";
+        // Again until there is nobody to answer: what comes first is of before.
+        let ending = async { while ::sqlx::raw_sql(text).execute(&mut *transaction).await.is_ok() {} };
+        if tokio::time::timeout(PATIENCE, ending).await.is_err() {
+            tracing::debug!("a connection that was out of step says nothing");
+        }
+    });
+}
+
+#[cfg(feature = "sqlx-postgres")]
+fn in_doubt(words: &'static str) -> StoreError {
+    StoreError::new(Kind::Unavailable, Effect::Unknown, "commit").because(words)
 }
 
 /// It is the server that says so, of this commit, or of the end of a nested transaction that was sent before it. A trigger of the caller's may fail with the

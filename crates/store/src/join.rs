@@ -78,10 +78,21 @@ pub trait Transactions: Send + Sync + 'static {
     /// used. A library that cannot send several statements as one message leaves it at that.
     ///
     /// Dropping the future must not leave a transaction behind that has begun: see [`Outlive`](crate::outlive::Outlive).
-    fn begin_with(&self, opening: String) -> impl Future<Output = Result<Opened<Self::Transaction>>> + Send {
+    fn begin_with(&self, opening: Opening) -> impl Future<Output = Result<Opened<Self::Transaction>>> + Send {
         let _ = opening;
         std::future::ready(Ok(Opened::Unable))
     }
+}
+
+/// A statement that takes a key of which nobody knows, for the transaction that it is part of: for a simple query of PostgreSQL's, where it may stand before `BEGIN`. Each is the
+/// call of a function that is always the same.
+#[derive(Clone, Debug)]
+pub struct Opening {
+    /// Where the key is occupied it fails with [`OCCUPIED`].
+    pub or_fail: String,
+    /// It gives one row, of one boolean: whether the key is this transaction's. Where it is not, roll back. For a library that can read it: what fails is in the
+    /// server's log, with all that was in the same message.
+    pub or_tell: String,
 }
 
 /// What came of an opening.
@@ -108,7 +119,7 @@ pub enum Closed<T> {
     Outside(T),
 }
 
-/// SQLSTATE of a [`Join::opening`] that finds the key occupied: nobody else's.
+/// SQLSTATE of an [`Opening::or_fail`] that finds the key occupied: nobody else's.
 pub const OCCUPIED: &str = "OG001";
 
 /// A transaction. Dropped, it is rolled back.
@@ -153,10 +164,9 @@ pub trait Join: Store {
     /// until it is dropped. Elsewhere it is always everybody's turn.
     fn turn(&self) -> impl Future<Output = Turn> + Send;
 
-    /// A statement that takes a key of which nobody knows, for the transaction that it is part of; for a simple query of PostgreSQL's, where it may stand before `BEGIN`. Where the
-    /// key is occupied it fails with [`OCCUPIED`]. Nothing where the database has one writer: whoever has begun to
+    /// Takes a key of which nobody knows. Nothing where the database has one writer: whoever has begun to
     /// write is the only one, and the row can be read before.
-    fn opening(&self, id: RecordId) -> Option<String>;
+    fn opening(&self, id: RecordId) -> Option<Opening>;
 
     /// A statement that writes this row, for a simple query of PostgreSQL's that ends with the commit of a transaction that
     /// was begun by [`Join::opening`]. Where the row is refused it fails, and the transaction with it. Nothing where there is none, or not

@@ -16,7 +16,7 @@ use oncegate_core::record::codec::Texts;
 use oncegate_core::record::{Record, State};
 use oncegate_core::time::Timestamp;
 use oncegate_store::drive::read_one;
-use oncegate_store::join::{Cause, Connection, Join, Joined, Shown, Taken, Turn, Value};
+use oncegate_store::join::{Cause, Connection, Join, Joined, Opening, Shown, Taken, Turn, Value};
 use oncegate_store::{Change, Effect, Kind, Result, StoreError, Write};
 
 use super::PostgresStore;
@@ -32,6 +32,7 @@ pub(super) struct Statements {
     /// The functions that an opening and a closing call. They carry the schema's name, because what they write to is in their text: of a schema that was renamed
     /// there are none to be found.
     opens: String,
+    takes: String,
     closes: String,
     take: String,
     /// A row that is settled: the usual one.
@@ -75,6 +76,7 @@ impl Statements {
         Self {
             locks,
             opens: format!("{schema}.oncegate_open_{name}"),
+            takes: format!("{schema}.oncegate_take_{name}"),
             closes: format!("{schema}.oncegate_close_{name}"),
             // One trip. The row is as it was when the statement began: a twin that ends in between is found by the index.
             take: format!(
@@ -109,7 +111,7 @@ impl Join for PostgresStore {
         Turn::everybodys()
     }
 
-    fn opening(&self, id: RecordId) -> Option<String> {
+    fn opening(&self, id: RecordId) -> Option<Opening> {
         Some(self.joining.opening(id))
     }
 
@@ -203,13 +205,15 @@ fn columns(record: &Record) -> [Value<'_>; 12] {
 impl Statements {
     /// A row that is committed between the function's look and its lock is
     /// not seen; the index refuses later.
-    fn opening(&self, id: RecordId) -> String {
-        let mut query = String::with_capacity(160);
-        query.extend(["SELECT ", &self.opens, "("]);
-        push_bytes(&mut query, id.as_bytes());
-        push_number(&mut query, Some(self.lock_of(id)));
-        query.push(')');
-        query
+    fn opening(&self, id: RecordId) -> Opening {
+        let mut values = String::with_capacity(112);
+        values.push('(');
+        push_bytes(&mut values, id.as_bytes());
+        push_number(&mut values, Some(self.lock_of(id)));
+        values.push(')');
+        let [or_fail, or_tell] =
+            [&self.opens, &self.takes].map(|called| ["SELECT ", called, &values].concat());
+        Opening { or_fail, or_tell }
     }
 
     /// Of a row that is settled, and whose names need no quoting, as most are; and as short as they are: what is longer is sent as it is, not as digits.

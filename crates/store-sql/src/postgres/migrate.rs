@@ -7,7 +7,7 @@ use super::session::Session;
 use super::settings::{Schema, Settings};
 
 /// The scripts, in order; the table `migration` says how many a schema has had.
-pub(super) const MIGRATIONS: [&str; 11] = [
+pub(super) const MIGRATIONS: [&str; 12] = [
     include_str!("../../migrations/postgres/0001_records.sql"),
     include_str!("../../migrations/postgres/0002_trail.sql"),
     include_str!("../../migrations/postgres/0003_references.sql"),
@@ -19,6 +19,7 @@ pub(super) const MIGRATIONS: [&str; 11] = [
     include_str!("../../migrations/postgres/0009_jobs_apart.sql"),
     include_str!("../../migrations/postgres/0010_take.sql"),
     include_str!("../../migrations/postgres/0011_close.sql"),
+    include_str!("../../migrations/postgres/0012_tell.sql"),
 ];
 
 /// Migrates. All of it is one transaction behind a lock of that transaction, which also works through a pooler.

@@ -14,7 +14,7 @@ use oncegate_core::audit::Entry;
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::Record;
 use oncegate_store::drive::read_one;
-use oncegate_store::join::{Connection, Join, Joined, Shown, Taken, Turn, Value};
+use oncegate_store::join::{Connection, Join, Joined, Opening, Shown, Taken, Turn, Value};
 use oncegate_store::{Change, Effect, Kind, Result, StoreError, Write};
 use rusqlite::types::Value as Column;
 
@@ -111,7 +111,7 @@ impl Join for SqliteStore {
         Arc::clone(&self.turns).acquire_owned().await.map_or_else(|_| Turn::everybodys(), Turn::of)
     }
 
-    fn opening(&self, _: RecordId) -> Option<String> {
+    fn opening(&self, _: RecordId) -> Option<Opening> {
         None
     }
 

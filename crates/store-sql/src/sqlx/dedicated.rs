@@ -22,22 +22,22 @@ use std::time::{Duration, Instant};
 
 use ::sqlx::{AssertSqlSafe, PgConnection, PgPool, Postgres};
 use calls::Calls;
-use futures_util::TryStreamExt as _;
-use line::{Line, Served, Waiting, begin_after};
-use oncegate_store::join::{Asking, Closed, Connection, Opened, Transaction, Transactions, Value};
+use line::{Line, Served, Waiting};
+use oncegate_store::join::{Asking, Closed, Connection, Opened, Opening, Transaction, Transactions, Value};
 use oncegate_store::outlive::Outlive;
 use oncegate_store::{Effect, Kind, Result, StoreError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{
-    PgTransactions, SqlxTransaction, Unlogged, is_outside, is_refusal_of_postgres, not_closed, not_opened,
+    ENDING, PgTransactions, SqlxTransaction, Told, Unlogged, end_out_of_step, in_doubt, is_outside,
+    is_refusal_of_postgres, not_closed, not_opened, send,
 };
 
 /// What a connection rests for, unless it is said otherwise.
 const REST: Duration = Duration::from_millis(20);
 /// How long the server may take to answer on a connection that has rested; after that it is taken for lost, and another is used.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long it may take to answer a closing that takes an opening along. Whoever is closed waits as long as its policy says; it is the other that must not be kept for ever.
+/// How long a closing that takes an opening along is seen to, at most. Whoever it closes waits as long as its policy says; whoever it opens, as long as the pool says.
 const CLOSING_MAX: Duration = Duration::from_mins(1);
 /// After so long it goes back in any case: its lifetime is the pool's to mind.
 const HELD_MAX: Duration = Duration::from_secs(10);
@@ -74,6 +74,8 @@ struct Resting {
 struct Held {
     transaction: SqlxTransaction<Postgres>,
     since: Instant,
+    /// Whether it has served a handler before.
+    is_used: bool,
     /// Whether its session has the calls prepared.
     is_prepared: bool,
 }
@@ -82,6 +84,11 @@ impl Held {
     /// Its lifetime is the pool's to mind, after so long.
     fn is_due_back(&self) -> bool {
         self.since.elapsed() > HELD_MAX
+    }
+
+    /// Whether sqlx counts a transaction on it. Where it has lost count, that is the pool's to mend.
+    fn is_counted(&self) -> bool {
+        !self.transaction.is_lost()
     }
 
     /// To the pool, from where it rested, by a task: sqlx ends what it counts, and the server would warn of a transaction that is not there.
@@ -134,17 +141,17 @@ impl PgDedicated {
     }
 
     /// Seen to its end, whoever gives up; see [`PgTransactions`]. Whoever only waits for its turn leaves.
-    async fn begin_by(&self, opening: Option<String>) -> Result<Opened<DedicatedTransaction>> {
+    async fn begin_by(&self, opening: Option<Opening>) -> Result<Opened<DedicatedTransaction>> {
         let of = Arc::clone(&self.0);
         if let Some(opening) = &opening {
-            of.calls.meet_opening(opening);
+            of.calls.meet_opening(&opening.or_tell);
         }
         // Nobody is passed over: a turn that is free has nobody waiting for it.
         let served = if let Ok(turn) = Arc::clone(&of.turns).try_acquire_owned() {
             Ok(Served::Turn(turn))
         } else {
             let patience = of.pool.options().get_acquire_timeout();
-            tokio::time::timeout(patience, of.served(opening.as_deref())).await
+            tokio::time::timeout(patience, of.served(opening.as_ref().map(|opening| &*opening.or_tell))).await
         };
         match served {
             Ok(Served::Opened(opened)) => opened,
@@ -182,7 +189,7 @@ impl Transactions for PgDedicated {
         }
     }
 
-    async fn begin_with(&self, opening: String) -> Result<Opened<DedicatedTransaction>> {
+    async fn begin_with(&self, opening: Opening) -> Result<Opened<DedicatedTransaction>> {
         self.begin_by(Some(opening)).await
     }
 }
@@ -192,7 +199,7 @@ impl Dedicated {
     async fn served(&self, opening: Option<&str>) -> Served {
         loop {
             let turn = Arc::clone(&self.turns).acquire_owned();
-            if let Some(served) = self.line.wait(opening, turn).await {
+            if let Some(served) = self.line.wait(opening, turn, PATIENCE).await {
                 return served;
             }
         }
@@ -201,17 +208,17 @@ impl Dedicated {
     async fn begin(
         self: Arc<Self>,
         turn: OwnedSemaphorePermit,
-        opening: Option<String>,
+        opening: Option<Opening>,
     ) -> Result<Opened<DedicatedTransaction>> {
         while let Some(mut held) = self.rested() {
-            let (message, is_by_name) = self.beginning(&held, opening.as_deref());
-            let begun = ::sqlx::raw_sql(AssertSqlSafe(message)).execute(&mut *held.transaction);
-            match tokio::time::timeout(PATIENCE, begun).await {
-                Ok(Ok(_)) => {
-                    return Ok(Opened::Begun(DedicatedTransaction { held, of: self, turn, is_by_name }));
-                }
+            let beginning = self.beginning(&held, opening.as_ref().map(|opening| &*opening.or_tell));
+            let mut told = Told::default();
+            let sent = send(&mut held.transaction, beginning.message.clone(), &mut told);
+            match tokio::time::timeout(PATIENCE, sent).await {
+                Ok(Ok(())) if !beginning.is_answered_by(told, 0) => end_out_of_step(held.transaction),
+                Ok(Ok(())) => return Ok(self.begun(held, turn, &beginning, told)),
                 // Again, in full.
-                Ok(Err(error)) if is_by_name && is_unprepared(&error) => self.rest_unprepared(held),
+                Ok(Err(error)) if beginning.is_by_name && is_unprepared(&error) => self.rest_unprepared(held),
                 Ok(Err(error)) if is_refusal_of_postgres(&error) => return self.refused(held, error),
                 // The server has closed it while it rested, or is not heard of; the pool has others.
                 Ok(Err(error)) => tracing::debug!(%error, "a connection that rested is lost"),
@@ -226,12 +233,28 @@ impl Dedicated {
         };
         Ok(match opened {
             Opened::Begun(transaction) => {
-                let held = Held { transaction, since, is_prepared: false };
+                let held = Held { transaction, since, is_used: false, is_prepared: false };
                 Opened::Begun(DedicatedTransaction { held, of: self, turn, is_by_name: false })
             }
             Opened::Occupied => Opened::Occupied,
             Opened::Unable => Opened::Unable,
         })
+    }
+
+    /// A transaction has begun, and if it was to take a key, it says whether it has.
+    fn begun(
+        self: Arc<Self>,
+        held: Held,
+        turn: OwnedSemaphorePermit,
+        beginning: &Beginning,
+        told: Told,
+    ) -> Opened<DedicatedTransaction> {
+        if told.is_taken == Some(false) {
+            self.rest_after("ROLLBACK".to_owned(), held, turn);
+            return Opened::Occupied;
+        }
+        let is_by_name = beginning.is_by_name;
+        Opened::Begun(DedicatedTransaction { held, of: self, turn, is_by_name })
     }
 
     /// An opening has failed, and nothing has begun.
@@ -246,11 +269,18 @@ impl Dedicated {
         opened
     }
 
-    /// How a transaction begins on this connection, and whether it is by name.
-    fn beginning(&self, held: &Held, opening: Option<&str>) -> (String, bool) {
+    /// How a transaction begins on this connection.
+    fn beginning(&self, held: &Held, opening: Option<&str>) -> Beginning {
         let by_name = opening.filter(|_| held.is_prepared && !self.calls.is_off());
         let by_name = by_name.and_then(|opening| self.calls.opening_by_name(opening));
-        (begin_after(by_name.as_deref().or(opening)), by_name.is_some())
+        let is_by_name = by_name.is_some();
+        match by_name.as_deref().or(opening) {
+            // What stands before a `BEGIN` in the same query is part of what it begins.
+            Some(opening) => {
+                Beginning { message: format!("{opening}; BEGIN"), statements: 2, takes: true, is_by_name }
+            }
+            None => Beginning { message: "BEGIN".to_owned(), statements: 1, takes: false, is_by_name },
+        }
     }
 
     /// Its session has not kept what was prepared, or is another.
@@ -259,20 +289,39 @@ impl Dedicated {
         self.rest(Held { is_prepared: false, ..held });
     }
 
-    /// What a closing on this connection is followed by, in one message.
-    fn after(&self, held: &Held) -> After {
-        if held.is_due_back() || self.pool.is_closed() {
-            return After::Nothing;
-        }
-        if !held.is_prepared
-            && let Some(preparing) = self.calls.preparing()
+    /// Whom a closing on this connection takes along. One that is used again prepares its calls first.
+    fn next(&self, held: &Held) -> Option<(Waiting, Beginning)> {
+        if held.is_due_back() || !held.is_counted() || self.pool.is_closed() || self.preparing(held).is_some()
         {
-            return After::Preparing(preparing);
+            return None;
         }
-        self.line.take().map_or(After::Nothing, |waiting| {
-            let (message, is_by_name) = self.beginning(held, waiting.opening());
-            After::Beginning { waiting, message, is_by_name }
-        })
+        let waiting = self.line.take()?;
+        let beginning = self.beginning(held, waiting.opening());
+        Some((waiting, beginning))
+    }
+
+    /// What its session is to prepare before it goes on. Not one that has served a single handler: there may be no other for a while.
+    fn preparing(&self, held: &Held) -> Option<String> {
+        if held.is_used && !held.is_prepared { self.calls.preparing() } else { None }
+    }
+
+    /// Runs a statement on a connection that is to rest, by a task: nobody waits for it, but the turn ends with it.
+    fn rest_after(self: &Arc<Self>, statement: String, mut held: Held, turn: OwnedSemaphorePermit) {
+        let of = Arc::clone(self);
+        tokio::spawn(async move {
+            let ran = ::sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut *held.transaction);
+            match tokio::time::timeout(PATIENCE, ran).await {
+                Ok(Ok(_)) => of.rest(held),
+                Ok(Err(error)) if is_refusal_of_postgres(&error) => {
+                    tracing::debug!(%error, "a connection could not be made ready for the next handler");
+                    of.calls.turn_off();
+                    held.give_back();
+                }
+                Ok(Err(error)) => tracing::debug!(%error, "a connection was lost after a transaction"),
+                Err(_) => tracing::debug!("a connection says nothing after a transaction"),
+            }
+            drop(turn);
+        });
     }
 
     /// The connection that came back last. Those that are due back go there.
@@ -288,6 +337,9 @@ impl Dedicated {
 
     /// Keeps it for the next one, for a moment.
     fn rest(self: &Arc<Self>, held: Held) {
+        if !held.is_counted() {
+            return;
+        }
         if held.is_due_back() {
             return held.give_back();
         }
@@ -352,15 +404,13 @@ impl Transaction for DedicatedTransaction {
 
     async fn commit_with(self, closing: String) -> Result<Closed<Self>> {
         self.of.calls.meet_closing(&closing);
-        let by_name = if self.is_by_name { self.of.calls.closing_by_name(&closing) } else { None };
-        let closing = by_name.unwrap_or(closing);
-        match self.of.after(&self.held) {
+        match self.of.next(&self.held) {
+            None => self.close(closing, None).await,
             // Seen to its end, whoever gives up: it is another's, too.
-            after @ After::Beginning { .. } => {
-                let closing = tokio::time::timeout(CLOSING_MAX, self.close(closing, after));
-                Outlive::new(closing).await.unwrap_or_else(|_| Err(silent()))
+            next => {
+                let closing = tokio::time::timeout(CLOSING_MAX, self.close(closing, next));
+                Outlive::new(closing).await.unwrap_or_else(|_| Err(in_doubt("the server says nothing")))
             }
-            after => self.close(closing, after).await,
         }
     }
 
@@ -373,133 +423,130 @@ impl Transaction for DedicatedTransaction {
     }
 
     async fn regain(&mut self) -> Result<()> {
+        // Behind a pooler it may be on another session.
+        self.is_by_name = false;
         self.held.transaction.regain().await
     }
 }
 
-/// The statements of a message that are a transaction's end: its closing, and `COMMIT`. (Where a handler has ended its transaction by hand, the closing is committed by itself: what
-/// the handler did since is committed, too.)
-const ENDING: usize = 2;
-
-/// What follows an ending, in the same message.
-enum After {
-    Nothing,
-    /// The session prepares what it will be asked for again and again.
-    Preparing(String),
-    /// The transaction of the one that waits.
-    Beginning {
-        waiting: Waiting,
-        message: String,
-        is_by_name: bool,
-    },
+/// How a transaction begins.
+struct Beginning {
+    message: String,
+    statements: usize,
+    /// Whether it takes a key, and tells so.
+    takes: bool,
+    is_by_name: bool,
 }
 
-impl After {
-    fn message(&self) -> Option<&str> {
-        match self {
-            Self::Nothing => None,
-            Self::Preparing(message) | Self::Beginning { message, .. } => Some(message),
-        }
+impl Beginning {
+    /// Whether it is this that was answered, after so many statements of another's. If not, what was read was meant for something else.
+    const fn is_answered_by(&self, told: Told, before: usize) -> bool {
+        told.ended == before + self.statements && told.is_taken.is_some() == self.takes
     }
 }
 
 impl DedicatedTransaction {
-    /// Commits, with what is to follow in the same message.
-    async fn close(self, closing: String, after: After) -> Result<Closed<Self>> {
-        let Self { mut held, of, turn, is_by_name } = self;
-        let mut message = closing + "; COMMIT";
-        message.extend(after.message().into_iter().flat_map(|after| ["; ", after]));
-        let mut ended = 0;
-        let sent = Unlogged::new(send(&mut held.transaction, message, &mut ended)).await;
+    /// Commits, and begins the next one's in the same message.
+    async fn close(mut self, closing: String, next: Option<(Waiting, Beginning)>) -> Result<Closed<Self>> {
+        let by_name = if self.is_by_name { self.of.calls.closing_by_name(&closing) } else { None };
+        let is_by_name = by_name.is_some();
+        let mut message = by_name.unwrap_or_else(|| closing.clone()) + "; COMMIT";
+        if let Some((_, beginning)) = &next {
+            message.extend(["; ", &beginning.message]);
+        }
+        let mut told = Told::default();
+        let sent = Unlogged::new(send(&mut self.held.transaction, message, &mut told)).await;
         match sent {
-            Ok(()) => {
-                of.go_on(held, turn, after);
-                Ok(Closed::Committed)
-            }
-            Err(error) if ended >= ENDING => {
-                of.go_on_without(held, turn, after, error);
+            Ok(()) => self.closed(next, told),
+            Err(error) if told.ended >= ENDING => {
+                let Self { held, of, turn, .. } = self;
+                of.go_on_without(held, turn, next, error);
                 Ok(Closed::Committed)
             }
             // The transaction is still this one's to end.
-            Err(error) if is_outside(&error) => Ok(Closed::Outside(Self { held, of, turn, is_by_name })),
+            Err(error) if is_outside(&error) => Ok(Closed::Outside(self)),
+            // It has failed with that; unless a handler has ended it by hand, and then the row must be there.
+            Err(error) if is_by_name && is_unprepared(&error) => {
+                self.of.calls.turn_off();
+                self.is_by_name = false;
+                Box::pin(self.close(closing, None)).await
+            }
             Err(error) => {
-                if is_by_name && is_unprepared(&error) {
-                    of.calls.turn_off();
-                }
-                let error = not_closed(held.transaction, error).await;
-                if let After::Beginning { waiting, .. } = after {
-                    waiting.tell(Served::Turn(turn));
+                let error = not_closed(self.held.transaction, error).await;
+                if let Some((waiting, _)) = next {
+                    waiting.tell(Served::Turn(self.turn));
                 }
                 Err(error)
             }
         }
     }
+
+    /// All that was sent was answered.
+    fn closed(self, next: Option<(Waiting, Beginning)>, told: Told) -> Result<Closed<Self>> {
+        let Self { held, of, turn, .. } = self;
+        let is_answer = match &next {
+            Some((_, beginning)) => beginning.is_answered_by(told, ENDING),
+            None => told.ended == ENDING,
+        };
+        if !is_answer {
+            end_out_of_step(held.transaction);
+            if let Some((waiting, _)) = next {
+                waiting.tell(Served::Turn(turn));
+            }
+            return Err(in_doubt("what the server said was no answer to the commit"));
+        }
+        let preparing = of.preparing(&held);
+        let held = Held { is_used: true, ..held };
+        match (next, preparing) {
+            (Some((waiting, beginning)), _) => {
+                let opened = of.begun(held, turn, &beginning, told);
+                waiting.tell(Served::Opened(Ok(opened)));
+            }
+            (None, Some(preparing)) => {
+                of.rest_after(preparing, Held { is_prepared: true, ..held }, turn);
+            }
+            // Before its turn ends, so that whoever comes next finds it.
+            (None, None) => of.rest(held),
+        }
+        Ok(Closed::Committed)
+    }
 }
 
 impl Dedicated {
-    /// A transaction has ended on this connection, and what was to follow has happened.
-    fn go_on(self: Arc<Self>, held: Held, turn: OwnedSemaphorePermit, after: After) {
-        match after {
-            // Before its turn ends, so that whoever comes next finds it.
-            After::Nothing => self.rest(held),
-            After::Preparing(_) => self.rest(Held { is_prepared: true, ..held }),
-            After::Beginning { waiting, is_by_name, .. } => {
-                let begun = DedicatedTransaction { held, of: self, turn, is_by_name };
-                waiting.tell(Served::Opened(Ok(Opened::Begun(begun))));
-            }
-        }
-    }
-
     /// A transaction has ended on this connection, and what was to follow has failed.
     fn go_on_without(
         self: Arc<Self>,
         held: Held,
         turn: OwnedSemaphorePermit,
-        after: After,
+        next: Option<(Waiting, Beginning)>,
         error: ::sqlx::Error,
     ) {
-        if !is_refusal_of_postgres(&error) {
-            // The connection is lost, and with it whatever had begun; the pool has others.
-            tracing::debug!(%error, "a connection was lost after a commit");
-            drop(held);
-            if let After::Beginning { waiting, .. } = after {
-                waiting.tell(Served::Turn(turn));
-            }
-            return;
-        }
-        match after {
-            After::Nothing => self.rest(held),
-            After::Preparing(_) => self.rest_unprepared(held),
-            After::Beginning { waiting, is_by_name: true, .. } if is_unprepared(&error) => {
+        let is_refusal = is_refusal_of_postgres(&error);
+        match next {
+            Some((waiting, beginning)) if beginning.is_by_name && is_unprepared(&error) => {
                 self.rest_unprepared(held);
                 waiting.tell(Served::Turn(turn));
             }
-            After::Beginning { waiting, .. } => {
+            Some((waiting, _)) if is_refusal => {
                 let opened = self.refused(held, error);
                 drop(turn);
                 waiting.tell(Served::Opened(opened));
             }
+            // The connection is lost, and with it whatever had begun; the pool has others.
+            next => {
+                tracing::debug!(%error, "a connection was lost after a commit");
+                drop(held);
+                if let Some((waiting, _)) = next {
+                    waiting.tell(Served::Turn(turn));
+                }
+            }
         }
     }
-}
-
-/// Runs the statements of a message, and counts those that have ended.
-async fn send(connection: &mut PgConnection, message: String, ended: &mut usize) -> ::sqlx::Result<()> {
-    let mut results = ::sqlx::raw_sql(AssertSqlSafe(message)).execute_many(connection);
-    while results.try_next().await?.is_some() {
-        *ended += 1;
-    }
-    Ok(())
 }
 
 /// The server says that it knows of no statement of that name.
 fn is_unprepared(error: &::sqlx::Error) -> bool {
     error.as_database_error().and_then(::sqlx::error::DatabaseError::code).as_deref() == Some("26000")
-}
-
-fn silent() -> StoreError {
-    let words = "the server says nothing";
-    StoreError::new(Kind::Unavailable, Effect::Unknown, "commit").because(words)
 }
 
 impl Connection for DedicatedTransaction {

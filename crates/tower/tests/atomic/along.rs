@@ -2,12 +2,13 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::Poll;
 
 use oncegate_conformance::samples::{FAR_AHEAD, reserved};
 use oncegate_core::policy::Profile;
-use oncegate_store::Effect;
-use oncegate_store::join::{Closed, Join as _, Opened, Transaction as _, Transactions as _};
+use oncegate_store::join::{Closed, Join as _, Opened, Opening, Transaction as _, Transactions as _};
+use oncegate_store::{Effect, Write};
 use oncegate_store_sql::PostgresStore;
 use oncegate_store_sql::sqlx::{DedicatedTransaction, PgDedicated};
 use oncegate_test_servers::{Cut, TcpProxy, until};
@@ -16,6 +17,7 @@ use tokio::task::JoinSet;
 
 use crate::base::{Base as _, OnDedicated, OnPostgres, Remote as _};
 use crate::client::{Call, within};
+use crate::close::settled;
 use crate::cut::expect_one_to_one;
 use crate::dedicated::{opened, until_all_are_the_pools};
 use crate::node::simple;
@@ -38,7 +40,7 @@ impl Stage {
         Self { store: base.store().await, pool: base.pool(), base, proxy }
     }
 
-    fn opening(&self, key: u64) -> String {
+    fn opening(&self, key: u64) -> Opening {
         self.store.opening(reserved(&key.to_string(), 1, FAR_AHEAD).id).unwrap()
     }
 
@@ -47,7 +49,7 @@ impl Stage {
     }
 
     /// One that waits for the connection, and is in the line for it.
-    async fn waiting(&self, opening: Option<String>) -> Beginning {
+    async fn waiting(&self, opening: Option<Opening>) -> Beginning {
         let pool = self.pool.clone();
         let mut beginning: Beginning = Box::pin(async move {
             match opening {
@@ -121,17 +123,65 @@ async fn an_opening_that_fails_takes_no_commit_back() {
     let occupied = stage.waiting(Some(stage.opening(2))).await;
     let (mut other, key) = (stage.base.of.pool().0.acquire().await.unwrap(), stage.opening(2));
     let mut holder = sqlx::Connection::begin(&mut *other).await.unwrap();
-    sqlx::raw_sql(AssertSqlSafe(key)).execute(&mut *holder).await.unwrap();
+    sqlx::raw_sql(AssertSqlSafe(key.or_fail)).execute(&mut *holder).await.unwrap();
     assert!(is_committed(first.commit_with(stage.closing(1)).await));
     assert!(matches!(occupied.await.unwrap(), Opened::Occupied));
     assert_eq!(stage.base.charges().await, ["1"]);
     // The connection is as good as before: it is the next one's, in no transaction of another's.
     let third = stage.opened(3).await;
-    let unable = stage.waiting(Some(format!("SELECT {schema}.nobody_has_made_this()"))).await;
+    let unknown = format!("SELECT {schema}.nobody_has_made_this()");
+    let unable = stage.waiting(Some(Opening { or_fail: unknown.clone(), or_tell: unknown })).await;
     assert!(is_committed(third.commit_with(stage.closing(3)).await));
     assert!(matches!(unable.await.unwrap(), Opened::Unable));
     assert_eq!(stage.base.charges().await, ["1", "3"]);
     until_all_are_the_pools(&stage.pool).await;
+}
+
+/// What fails is in the server's log, with the other's key and answer. So an occupied key is no failure, on a connection that somebody had before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_opening_with_anothers_closing_tells_and_does_not_fail() {
+    let stage = Stage::start().await;
+    let telling = |key: u64| Opening { or_fail: "SELECT 1 / 0".to_owned(), ..stage.opening(key) };
+    let first = stage.opened(1).await;
+    let (second, used) = (stage.waiting(Some(telling(2))).await, stage.waiting(Some(telling(1))).await);
+    let row = settled("1", b"{}");
+    let closing = stage.store.closing(&Write::insert(Arc::new(row))).unwrap();
+    assert!(is_committed(first.commit_with(closing).await));
+    let second = begun(second.await);
+    assert!(is_committed(second.commit_with(stage.closing(2)).await));
+    assert!(matches!(used.await.unwrap(), Opened::Occupied));
+    let mut next = stage.opened(3).await;
+    assert_eq!(seen(&mut next).await.2, 1, "its own key, and no other");
+}
+
+/// The handler has begun a COPY, and has not waited for its end: sqlx takes what the server says of that for the answer to what is sent next. Nobody is told that a commit was
+/// acknowledged which was not, and nobody has that connection any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_is_out_of_step_is_nobodys() {
+    for is_along in [false, true] {
+        let stage = Stage::start().await;
+        let mut first = stage.opened(1).await;
+        let session = seen(&mut first).await.0;
+        let second = if is_along { Some(stage.waiting(Some(stage.opening(2))).await) } else { None };
+        let copy = format!("COPY {}.charge FROM STDIN", stage.base.of.place.schema);
+        let mut copy = first.copy_in_raw(&copy).await.unwrap();
+        copy.send(&b"copied\n"[..]).await.unwrap();
+        stage.proxy.stall();
+        let mut finishing = Box::pin(copy.finish());
+        assert!(is_pending(&mut finishing).await);
+        drop(finishing);
+        stage.proxy.flow();
+        let error = first.commit_with(stage.closing(1)).await.unwrap_err();
+        assert_eq!(error.effect(), Effect::Unknown, "{error}");
+        let mut second = match second {
+            Some(second) => begun(within(second).await),
+            None => stage.opened(2).await,
+        };
+        assert_ne!(seen(&mut second).await.0, session);
+        assert!(is_committed(second.commit_with(stage.closing(2)).await));
+        // It had arrived: whoever looks for it finds it.
+        until("what was sent is there", async || stage.base.charges().await == ["1", "2", "copied"]).await;
+    }
 }
 
 /// The row is refused, or what it closes fails at the commit: the other begins all the same, after that.

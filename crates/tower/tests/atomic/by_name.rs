@@ -75,9 +75,15 @@ fn closing(store: &PostgresStore, key: &str) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_is_used_again_executes_by_name() {
     let stage = Stage::start(1).await;
-    let mut first = stage.opened("1").await;
-    assert_eq!(stage.executed(&mut first).await, [0; 0], "nothing is prepared for one");
-    stage.keep(first, "1").await;
+    for key in ["0", "1"] {
+        let mut next = stage.opened(key).await;
+        assert_eq!(
+            stage.executed(&mut next).await,
+            [0; 0],
+            "nothing is prepared for one that may be the last"
+        );
+        stage.keep(next, key).await;
+    }
     for (key, executed) in [("2", [1, 0]), ("3", [2, 1]), ("4", [3, 2])] {
         let mut next = stage.opened(key).await;
         assert_eq!(stage.executed(&mut next).await, executed);
@@ -97,7 +103,7 @@ async fn an_opening_whose_name_is_lost_is_sent_in_full() {
     for is_along in [false, true] {
         let stage = Stage::prepared().await;
         let mut third = stage.opened("third").await;
-        sqlx::raw_sql(stage.forget("open")).execute(&mut *third).await.unwrap();
+        sqlx::raw_sql(stage.forget("take")).execute(&mut *third).await.unwrap();
         let (pool, opening) = (stage.pool.clone(), stage.store.opening(settled("4", b"{}").id).unwrap());
         let fourth = async move { opened(&pool, opening).await };
         let fourth = if is_along {
@@ -131,26 +137,44 @@ async fn a_closing_whose_name_is_lost_is_rolled_back_and_the_next_one_is_in_full
     }
 }
 
+/// The handler has ended its transaction by hand, with what it prepared: what it did since is committed, so the row must be there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_closing_whose_name_is_lost_outside_of_a_transaction_is_sent_in_full() {
+    let stage = Stage::prepared().await;
+    let mut third = stage.opened("third").await;
+    assert_eq!(stage.executed(&mut third).await, [1, 0]);
+    sqlx::raw_sql("COMMIT; DEALLOCATE ALL").execute(&mut *third).await.unwrap();
+    stage.keep(third, "third").await;
+    stage.keep(stage.opened("4").await, "4").await;
+}
+
 /// One session has lost its names: from then on no other is asked for its own, to begin or to end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn names_that_are_lost_are_lost_for_all() {
     let stage = Stage::start(2).await;
-    let (first, second) = (stage.opened("1").await, stage.opened("2").await);
-    stage.keep(first, "1").await;
-    stage.keep(second, "2").await;
+    for [one, other] in [["1", "2"], ["a", "b"]] {
+        let (first, second) = (stage.opened(one).await, stage.opened(other).await);
+        stage.keep(first, one).await;
+        stage.keep(second, other).await;
+    }
     let (mut third, mut fourth) = (stage.opened("3").await, stage.opened("4").await);
-    for (transaction, names) in [(&mut third, &["open"][..]), (&mut fourth, &["open", "close"])] {
+    for (transaction, names) in [(&mut third, &["take"][..]), (&mut fourth, &["take", "close"])] {
         assert_eq!(stage.executed(transaction).await, [1, 0]);
         for name in names {
             sqlx::raw_sql(stage.forget(name)).execute(&mut **transaction).await.unwrap();
         }
     }
-    fourth.commit_with("SELECT 1".to_owned()).await.unwrap();
+    assert!(matches!(fourth.commit_with("SELECT 1".to_owned()).await.unwrap(), Closed::Committed));
     stage.keep(third, "3").await;
     // The one that came back last is asked in vain; the other is not asked.
-    let (fifth, sixth) = (stage.opened("5").await, stage.opened("6").await);
-    stage.keep(fifth, "5").await;
-    stage.keep(sixth, "6").await;
+    for [one, other] in [["5", "6"], ["7", "8"], ["9", "0"]] {
+        let (mut first, mut second) = (stage.opened(one).await, stage.opened(other).await);
+        let mut names = [stage.executed(&mut first).await.len(), stage.executed(&mut second).await.len()];
+        names.sort_unstable();
+        assert_eq!(names, [0, 1], "none is made again");
+        stage.keep(first, one).await;
+        stage.keep(second, other).await;
+    }
 }
 
 /// A pooler gives every transaction another session: names come and go, and nobody is told of it.

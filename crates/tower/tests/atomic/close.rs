@@ -206,6 +206,29 @@ on_both_pools! {
         call("odd").send(another.addr).await.expect_replay(200, "done");
     }
 
+    /// It has begun a COPY, and has not waited for its end: sqlx takes what the server says of that for the answer to the commit. So nothing is known of it, and it is looked for.
+    async fn a_handler_that_leaves_a_copy_unfinished_is_answered_by_what_is_there<B: Remote>() {
+        let base = B::start().await;
+        let copy = format!("COPY {}.charge FROM STDIN", base.place().schema);
+        let node = Node::new(&base, Profile::Ietf, move |mut work: Work<B>| {
+            let copy = copy.clone();
+            async move {
+                work.charge().await.unwrap();
+                let mut finishing = Box::pin(work.tx.copy_in_raw(&copy).await.unwrap().finish());
+                // Mostly the server is not as quick; with `along` there is one that cannot be.
+                crate::along::is_pending(&mut finishing).await;
+                drop(finishing);
+                format!("run {}", work.run)
+            }
+        })
+        .await;
+        for run in 1..=5 {
+            let key = format!("{run}");
+            call(&key).send(node.addr).await.expect_first(200, &format!("run {run}"));
+        }
+        assert_eq!(crate::cut::expect_one_to_one(&base).await, ["1", "2", "3", "4", "5"]);
+    }
+
     /// Its code is that of a commit outside of a transaction, but it is a refusal like others: all is rolled back, and the key is not kept alone.
     async fn a_trigger_that_refuses_at_the_commit_is_believed_whatever_its_code<B: Remote>() {
         let base = B::start().await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use oncegate_store::Result;
-use oncegate_store::join::{Asking, Closed, Connection, Opened, Transaction, Transactions, Value};
+use oncegate_store::join::{Asking, Closed, Connection, Opened, Opening, Transaction, Transactions, Value};
 
 /// How many could not be begun because the key was in use, and how many were committed.
 #[derive(Default)]
@@ -36,7 +36,7 @@ impl<T: Transactions> Transactions for Counted<T> {
         Ok(CountedTransaction { inner: self.inner.begin().await?, count: Arc::clone(&self.count) })
     }
 
-    async fn begin_with(&self, opening: String) -> Result<Opened<Self::Transaction>> {
+    async fn begin_with(&self, opening: Opening) -> Result<Opened<Self::Transaction>> {
         Ok(match self.inner.begin_with(opening).await? {
             Opened::Begun(inner) => {
                 Opened::Begun(CountedTransaction { inner, count: Arc::clone(&self.count) })

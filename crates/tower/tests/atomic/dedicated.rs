@@ -2,7 +2,7 @@
 
 use oncegate_conformance::samples::{FAR_AHEAD, reserved};
 use oncegate_core::policy::Profile;
-use oncegate_store::join::{Closed, Join as _, Opened, Transaction as _, Transactions as _};
+use oncegate_store::join::{Closed, Join as _, Opened, Opening, Transaction as _, Transactions as _};
 use oncegate_store_sql::sqlx::{DedicatedTransaction, PgDedicated};
 use oncegate_test_servers::{TcpProxy, until};
 use sqlx::postgres::PgPoolOptions;
@@ -16,7 +16,7 @@ fn call(key: &str) -> Call {
     Call::post("/charges").key(key)
 }
 
-pub(crate) async fn opened(pool: &PgDedicated, opening: String) -> DedicatedTransaction {
+pub(crate) async fn opened(pool: &PgDedicated, opening: Opening) -> DedicatedTransaction {
     let transaction = match pool.begin_with(opening).await.unwrap() {
         Opened::Begun(transaction) => Some(transaction),
         Opened::Occupied | Opened::Unable => None,

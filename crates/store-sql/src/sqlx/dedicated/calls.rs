@@ -38,7 +38,9 @@ impl Calls {
 
     /// From now on nothing is prepared.
     pub(super) fn turn_off(&self) {
-        tracing::debug!("a session has lost what was prepared; calls are sent in full from now on");
+        tracing::debug!(
+            "calls are sent in full from now on: a session has lost, or not been able to prepare, them"
+        );
         self.is_off.store(true, Ordering::Relaxed);
     }
 

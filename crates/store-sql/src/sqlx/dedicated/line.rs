@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use oncegate_store::Result;
 use oncegate_store::join::Opened;
@@ -45,11 +46,13 @@ pub(super) enum Served {
 }
 
 impl Line {
-    /// Waits until a closing has taken this opening along, or there is a turn for it. Nothing: neither, wait again.
+    /// Waits until a closing has taken this opening along, or there is a turn for it. Nothing: neither, wait again. One that was taken along waits for no more than `patience` once there would be a
+    /// turn: its connection may be one that says nothing.
     pub(super) async fn wait(
         &self,
         opening: Option<&str>,
         turn: impl Future<Output = std::result::Result<OwnedSemaphorePermit, AcquireError>>,
+        patience: Duration,
     ) -> Option<Served> {
         let mut place = self.join(opening.map(str::to_owned));
         let turn = tokio::select! {
@@ -62,7 +65,11 @@ impl Line {
         }
         // Taken along already: the turn is for the next.
         drop(turn);
-        (&mut place.told).await.ok()
+        if let Ok(told) = tokio::time::timeout(patience, &mut place.told).await {
+            return told.ok();
+        }
+        place.told.close();
+        place.told.try_recv().ok()
     }
 
     /// Takes out the one that has waited longest, and still does.
@@ -95,11 +102,6 @@ impl Waiting {
     pub(super) fn tell(self, served: Served) {
         drop(self.tell.send(served));
     }
-}
-
-/// What stands before a `BEGIN` in the same query is part of what it begins.
-pub(super) fn begin_after(opening: Option<&str>) -> String {
-    opening.map_or_else(|| "BEGIN".to_owned(), |opening| format!("{opening}; BEGIN"))
 }
 
 impl Place<'_> {
