@@ -191,6 +191,30 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "        if is_lost(connection) {\n            return;",
     ),
     atomic(
+        "whatever the server says after a commit was sent is taken for its acknowledgement",
+        "crates/store-sql/src/sqlx/dedicated.rs",
+        "        if !is_answer {",
+        "        if !is_answer && false {",
+    ),
+    atomic(
+        "a closing that has ended is taken for a commit",
+        "crates/store-sql/src/sqlx.rs",
+        "const ENDING: usize = 2;",
+        "const ENDING: usize = 1;",
+    ),
+    atomic(
+        "a transaction is closed by name though it was not opened so",
+        "crates/store-sql/src/sqlx/dedicated.rs",
+        "let by_name = if self.is_by_name {",
+        "let by_name = if self.held.is_prepared {",
+    ),
+    atomic(
+        "a key that is occupied is taken along all the same",
+        "crates/store-sql/src/sqlx/dedicated.rs",
+        "        if told.is_taken == Some(false) {",
+        "        if told.is_taken.is_none() && beginning.takes {",
+    ),
+    atomic(
         "a connection that rests is never the pool's again",
         "crates/store-sql/src/sqlx/dedicated.rs",
         "watch.is_done = !watch.over.give_back_rested();",
