@@ -83,6 +83,7 @@ pub(crate) async fn enqueue_one(connection: &mut dyn Connection, statement: &str
 
 /// Promises in the order in which they are to be written: transactions that promise into several lines take them in one order, so that
 /// they do not wait for each other in a circle. Within a line the order stays.
+#[cfg(feature = "postgres")]
 pub(crate) fn in_order(jobs: &[Job]) -> Vec<&Job> {
     let mut jobs: Vec<_> = jobs.iter().collect();
     jobs.sort_by(|one, other| one.line.cmp(&other.line));
