@@ -465,8 +465,8 @@ impl DedicatedTransaction {
             }
             // The transaction is still this one's to end.
             Err(error) if is_outside(&error) => Ok(Closed::Outside(self)),
-            // It has failed with that; unless a handler has ended it by hand, and then the row must be there.
-            Err(error) if is_by_name && is_unprepared(&error) => {
+            // It has failed with that; unless a handler has ended it by hand, and then the row must be there. Of the commit, the same code is a trigger's of the caller's: all is rolled back.
+            Err(error) if is_by_name && told.ended == 0 && is_unprepared(&error) => {
                 self.of.calls.turn_off();
                 self.is_by_name = false;
                 Box::pin(self.close(closing, None)).await

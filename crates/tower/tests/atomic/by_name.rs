@@ -148,6 +148,23 @@ async fn a_closing_whose_name_is_lost_outside_of_a_transaction_is_sent_in_full()
     stage.keep(stage.opened("4").await, "4").await;
 }
 
+/// Its code is that of a name that is lost, but it is the commit that is refused: all is rolled back, and the key is not kept alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_trigger_that_refuses_at_the_commit_is_believed_whatever_its_code() {
+    let stage = Stage::prepared().await;
+    let trigger = "CREATE FUNCTION {}.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no' USING ERRCODE = '26000'; END $$; \
+                   CREATE CONSTRAINT TRIGGER refuses AFTER INSERT ON {}.charge DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {}.refuse()";
+    let place = &stage.base.of.place;
+    place.raw().await.batch_execute(&trigger.replace("{}", &place.schema)).await.unwrap();
+    let mut third = stage.opened("third").await;
+    assert_eq!(stage.executed(&mut third).await, [1, 0]);
+    stage.base.charge(&mut third, "third").await.unwrap();
+    let error = third.commit_with(closing(&stage.store, "third")).await.unwrap_err();
+    assert_eq!(error.effect(), Effect::None, "{error}");
+    assert_eq!(read_one(&stage.store, settled("third", b"{}").id).await.unwrap(), None);
+    assert_eq!(stage.base.charges().await, [""; 0]);
+}
+
 /// One session has lost its names: from then on no other is asked for its own, to begin or to end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn names_that_are_lost_are_lost_for_all() {
