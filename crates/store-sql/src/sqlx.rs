@@ -132,44 +132,21 @@ async fn commit<D: Database>(
 
 /// `COMMIT AND CHAIN` begins another transaction, which is empty, and ends with this one's value: sqlx rolls back what is dropped in the very message by which a
 /// pool looks at a connection that comes back to it.
+///
+/// A handler may have ended its transaction by hand. What it did since is committed; the row must be, too. `COMMIT AND CHAIN` fails then, the statement before it is undone with that, and it
+/// goes the long way, which asks for no transaction.
 #[cfg(feature = "sqlx-postgres")]
 async fn commit_with(
     mut transaction: SqlxTransaction<::sqlx::Postgres>,
     closing: String,
 ) -> Result<Closed<SqlxTransaction<::sqlx::Postgres>>> {
-    match close(&mut transaction, closing).await {
-        Ok(Closing::Committed) => Ok(Closed::Committed),
-        Ok(Closing::Outside) => Ok(Closed::Outside(transaction)),
-        Ok(Closing::OutOfStep) => {
-            end_out_of_step(transaction);
-            Err(in_doubt("what the server said was no answer to the commit"))
-        }
-        Err(error) => Err(not_closed(transaction, error).await),
-    }
-}
-
-/// What came of a closing.
-#[cfg(feature = "sqlx-postgres")]
-enum Closing {
-    /// The row is written, and the transaction committed.
-    Committed,
-    /// The connection is in no transaction any more: nothing was done.
-    Outside,
-    /// What was read was the answer to something else.
-    OutOfStep,
-}
-
-/// A handler may have ended its transaction by hand. What it did since is committed; the row must be, too. `COMMIT AND CHAIN` fails then, and it
-/// goes the long way, which asks for no transaction.
-#[cfg(feature = "sqlx-postgres")]
-async fn close(connection: &mut ::sqlx::PgConnection, closing: String) -> ::sqlx::Result<Closing> {
     let mut told = Told::default();
-    match Unlogged::new(send(connection, closing + "; COMMIT AND CHAIN", &mut told)).await {
-        Ok(()) if told.ended == ENDING => Ok(Closing::Committed),
-        Ok(()) => Ok(Closing::OutOfStep),
-        // There is none to commit. The statement before it was undone with that.
-        Err(error) if is_outside(&error) => Ok(Closing::Outside),
-        Err(error) => Err(error),
+    let sent = Unlogged::new(send(&mut transaction, closing + "; COMMIT AND CHAIN", &mut told)).await;
+    match sent {
+        Ok(()) if told.ended == ENDING => Ok(Closed::Committed),
+        Ok(()) => Err(out_of_step(transaction)),
+        Err(error) if is_outside(&error) => Ok(Closed::Outside(transaction)),
+        Err(error) => Err(not_closed(transaction, error).await),
     }
 }
 
@@ -200,11 +177,14 @@ async fn send(connection: &mut ::sqlx::PgConnection, message: String, told: &mut
     Ok(())
 }
 
-/// What was read on its connection was not the answer to what was sent: a handler has left something unread (the end of a `COPY`, say), and sqlx 0.9 does not know. Each answer would be
-/// taken for the next one's. Nobody may have it any more, so the server ends it.
+/// How long the server may take to answer on a connection that nobody needs to wait for; after that it is taken for lost, and another is used.
 #[cfg(feature = "sqlx-postgres")]
-fn end_out_of_step(mut transaction: SqlxTransaction<::sqlx::Postgres>) {
-    const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What was read on its connection was not the answer to what was sent: a handler has left something unread (the end of a `COPY`, say), and sqlx 0.9 does not know. Each answer would be
+/// taken for the next one's. Nobody may have it any more, so the server ends it; and what became of a commit is not known.
+#[cfg(feature = "sqlx-postgres")]
+fn out_of_step(mut transaction: SqlxTransaction<::sqlx::Postgres>) -> StoreError {
     tracing::error!(
         "a handler has left answers of the database's unread (a COPY that it did not finish?); its connection is closed"
     );
@@ -216,6 +196,7 @@ fn end_out_of_step(mut transaction: SqlxTransaction<::sqlx::Postgres>) {
             tracing::debug!("a connection that was out of step says nothing");
         }
     });
+    in_doubt("what the server said was no answer to what was sent")
 }
 
 #[cfg(feature = "sqlx-postgres")]

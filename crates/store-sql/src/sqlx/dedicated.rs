@@ -29,14 +29,12 @@ use oncegate_store::{Effect, Kind, Result, StoreError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{
-    ENDING, PgTransactions, SqlxTransaction, Told, Unlogged, end_out_of_step, in_doubt, is_outside,
-    is_refusal_of_postgres, not_closed, not_opened, send,
+    ENDING, PATIENCE, PgTransactions, SqlxTransaction, Told, Unlogged, in_doubt, is_outside,
+    is_refusal_of_postgres, not_closed, not_opened, out_of_step, send,
 };
 
 /// What a connection rests for, unless it is said otherwise.
 const REST: Duration = Duration::from_millis(20);
-/// How long the server may take to answer on a connection that has rested; after that it is taken for lost, and another is used.
-const PATIENCE: Duration = Duration::from_secs(2);
 /// How long a closing that takes an opening along is seen to, at most. Whoever it closes waits as long as its policy says; whoever it opens, as long as the pool says.
 const CLOSING_MAX: Duration = Duration::from_mins(1);
 /// After so long it goes back in any case: its lifetime is the pool's to mind.
@@ -215,11 +213,11 @@ impl Dedicated {
             let mut told = Told::default();
             let sent = send(&mut held.transaction, beginning.message.clone(), &mut told);
             match tokio::time::timeout(PATIENCE, sent).await {
-                Ok(Ok(())) if !beginning.is_answered_by(told, 0) => end_out_of_step(held.transaction),
+                Ok(Ok(())) if !beginning.is_answered_by(told, 0) => drop(out_of_step(held.transaction)),
                 Ok(Ok(())) => return Ok(self.begun(held, turn, &beginning, told)),
                 // Again, in full.
                 Ok(Err(error)) if beginning.is_by_name && is_unprepared(&error) => self.rest_unprepared(held),
-                Ok(Err(error)) if is_refusal_of_postgres(&error) => return self.refused(held, error),
+                Ok(Err(error)) if is_refusal_of_postgres(&error) => return refused(held, error),
                 // The server has closed it while it rested, or is not heard of; the pool has others.
                 Ok(Err(error)) => tracing::debug!(%error, "a connection that rested is lost"),
                 Err(_) => tracing::debug!("a connection that rested says nothing"),
@@ -257,18 +255,6 @@ impl Dedicated {
         Opened::Begun(DedicatedTransaction { held, of: self, turn, is_by_name })
     }
 
-    /// An opening has failed, and nothing has begun.
-    fn refused(self: &Arc<Self>, held: Held, error: ::sqlx::Error) -> Result<Opened<DedicatedTransaction>> {
-        let opened = not_opened(error);
-        // Of an occupied key nothing is wrong with the connection. What else the server says may be the fault of its session:
-        // that is the pool's again, and the next request has another.
-        match opened {
-            Ok(Opened::Occupied) => self.rest(held),
-            _ => held.give_back(),
-        }
-        opened
-    }
-
     /// How a transaction begins on this connection.
     fn beginning(&self, held: &Held, opening: Option<&str>) -> Beginning {
         let by_name = opening.filter(|_| held.is_prepared && !self.calls.is_off());
@@ -291,8 +277,7 @@ impl Dedicated {
 
     /// Whom a closing on this connection takes along. One that is used again prepares its calls first.
     fn next(&self, held: &Held) -> Option<(Waiting, Beginning)> {
-        if held.is_due_back() || !held.is_counted() || self.pool.is_closed() || self.preparing(held).is_some()
-        {
+        if held.is_due_back() || !held.is_counted() || self.pool.is_closed() || self.is_to_prepare(held) {
             return None;
         }
         let waiting = self.line.take()?;
@@ -300,9 +285,9 @@ impl Dedicated {
         Some((waiting, beginning))
     }
 
-    /// What its session is to prepare before it goes on. Not one that has served a single handler: there may be no other for a while.
-    fn preparing(&self, held: &Held) -> Option<String> {
-        if held.is_used && !held.is_prepared { self.calls.preparing() } else { None }
+    /// Whether its session is to prepare the calls before it goes on. Not one that has served a single handler: there may be no other for a while.
+    fn is_to_prepare(&self, held: &Held) -> bool {
+        held.is_used && !held.is_prepared && self.calls.are_known()
     }
 
     /// Runs a statement on a connection that is to rest, by a task: nobody waits for it, but the turn ends with it.
@@ -489,13 +474,12 @@ impl DedicatedTransaction {
             None => told.ended == ENDING,
         };
         if !is_answer {
-            end_out_of_step(held.transaction);
             if let Some((waiting, _)) = next {
                 waiting.tell(Served::Turn(turn));
             }
-            return Err(in_doubt("what the server said was no answer to the commit"));
+            return Err(out_of_step(held.transaction));
         }
-        let preparing = of.preparing(&held);
+        let preparing = if of.is_to_prepare(&held) { of.calls.preparing() } else { None };
         let held = Held { is_used: true, ..held };
         match (next, preparing) {
             (Some((waiting, beginning)), _) => {
@@ -528,9 +512,8 @@ impl Dedicated {
                 waiting.tell(Served::Turn(turn));
             }
             Some((waiting, _)) if is_refusal => {
-                let opened = self.refused(held, error);
                 drop(turn);
-                waiting.tell(Served::Opened(opened));
+                waiting.tell(Served::Opened(refused(held, error)));
             }
             // The connection is lost, and with it whatever had begun; the pool has others.
             next => {
@@ -542,6 +525,12 @@ impl Dedicated {
             }
         }
     }
+}
+
+/// An opening has failed, and nothing has begun. What the server says may be the fault of its session: that is the pool's again, and the next request has another.
+fn refused(held: Held, error: ::sqlx::Error) -> Result<Opened<DedicatedTransaction>> {
+    held.give_back();
+    not_opened(error)
 }
 
 /// The server says that it knows of no statement of that name.

@@ -1,10 +1,9 @@
 //! A dedicated pool with more requests than connections: what closes one transaction opens the next one's, in one message. What becomes of either is its own.
 
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 
+use futures_util::poll;
 use oncegate_conformance::samples::{FAR_AHEAD, reserved};
 use oncegate_core::policy::Profile;
 use oncegate_store::join::{Closed, Join as _, Opened, Opening, Transaction as _, Transactions as _};
@@ -13,16 +12,18 @@ use oncegate_store_sql::PostgresStore;
 use oncegate_store_sql::sqlx::{DedicatedTransaction, PgDedicated};
 use oncegate_test_servers::{Cut, TcpProxy, until};
 use sqlx::AssertSqlSafe;
-use tokio::task::JoinSet;
 
-use crate::base::{Base as _, OnDedicated, OnPostgres, Remote as _};
-use crate::client::{Call, within};
+use crate::base::{Base as _, OnDedicated};
+use crate::client::within;
 use crate::close::settled;
-use crate::cut::expect_one_to_one;
+use crate::cut::{cut_under_load, expect_one_to_one, proxied_by};
 use crate::dedicated::{opened, until_all_are_the_pools};
 use crate::node::simple;
+use crate::row::begun;
 
 type Beginning = Pin<Box<dyn Future<Output = oncegate_store::Result<Opened<DedicatedTransaction>>> + Send>>;
+
+type Closing = Pin<Box<dyn Future<Output = oncegate_store::Result<Closed<DedicatedTransaction>>> + Send>>;
 
 /// One connection, behind a proxy.
 struct Stage {
@@ -34,9 +35,7 @@ struct Stage {
 
 impl Stage {
     async fn start() -> Self {
-        let of = OnPostgres::start().await;
-        let proxy = TcpProxy::start(&of.place.url);
-        let base = OnDedicated::by(&of, &proxy.url_of(&of.place.url), 1);
+        let (base, proxy) = proxied_by::<OnDedicated>(1).await;
         Self { store: base.store().await, pool: base.pool(), base, proxy }
     }
 
@@ -57,24 +56,21 @@ impl Stage {
                 None => pool.begin().await.map(Opened::Begun),
             }
         });
-        assert!(is_pending(&mut beginning).await, "the connection is another's");
+        assert!(poll!(&mut beginning).is_pending(), "the connection is another's");
         beginning
+    }
+
+    /// A commit whose message is on the way, and stays there until [`TcpProxy::flow`].
+    async fn closing_on_the_way(&self, transaction: DedicatedTransaction, key: u64) -> Closing {
+        self.proxy.stall();
+        let mut closing: Closing = Box::pin(transaction.commit_with(self.closing(key)));
+        assert!(poll!(&mut closing).is_pending());
+        closing
     }
 
     /// A statement that stands for the row, and says that it was committed.
     fn closing(&self, key: u64) -> String {
         format!("INSERT INTO {}.charge VALUES ('{key}')", self.base.of.place.schema)
-    }
-}
-
-pub(crate) async fn is_pending<F: Future + Unpin>(future: &mut F) -> bool {
-    poll_fn(|cx| Poll::Ready(Pin::new(&mut *future).poll(cx).is_pending())).await
-}
-
-fn begun(opened: oncegate_store::Result<Opened<DedicatedTransaction>>) -> DedicatedTransaction {
-    match opened.unwrap() {
-        Opened::Begun(transaction) => transaction,
-        Opened::Occupied | Opened::Unable => unreachable!("nobody has the key"),
     }
 }
 
@@ -99,7 +95,7 @@ async fn a_closing_opens_the_next_one() {
     let third = stage.waiting(None).await;
     let before = stage.proxy.round_trips();
     assert!(is_committed(first.commit_with(stage.closing(1)).await));
-    let mut second = begun(second.await);
+    let mut second = begun(second.await.unwrap());
     assert_eq!(stage.proxy.round_trips() - before, 1);
     assert_eq!(stage.base.charges().await, ["1"]);
     let of_second = seen(&mut second).await;
@@ -107,7 +103,7 @@ async fn a_closing_opens_the_next_one() {
     assert_ne!(of_first.1, of_second.1, "a transaction of its own");
     // A beginning that takes no key has its turn like any other.
     assert!(is_committed(second.commit_with(stage.closing(2)).await));
-    let mut third = begun(third.await);
+    let mut third = begun(third.await.unwrap());
     assert_eq!(seen(&mut third).await.2, 0);
     third.roll_back().await;
     assert_eq!(stage.base.charges().await, ["1", "2"]);
@@ -147,7 +143,7 @@ async fn an_opening_with_anothers_closing_tells_and_does_not_fail() {
     let row = settled("1", b"{}");
     let closing = stage.store.closing(&Write::insert(Arc::new(row))).unwrap();
     assert!(is_committed(first.commit_with(closing).await));
-    let second = begun(second.await);
+    let second = begun(second.await.unwrap());
     assert!(is_committed(second.commit_with(stage.closing(2)).await));
     assert!(matches!(used.await.unwrap(), Opened::Occupied));
     let mut next = stage.opened(3).await;
@@ -168,13 +164,13 @@ async fn a_connection_that_is_out_of_step_is_nobodys() {
         copy.send(&b"copied\n"[..]).await.unwrap();
         stage.proxy.stall();
         let mut finishing = Box::pin(copy.finish());
-        assert!(is_pending(&mut finishing).await);
+        assert!(poll!(&mut finishing).is_pending());
         drop(finishing);
         stage.proxy.flow();
         let error = first.commit_with(stage.closing(1)).await.unwrap_err();
         assert_eq!(error.effect(), Effect::Unknown, "{error}");
         let mut second = match second {
-            Some(second) => begun(within(second).await),
+            Some(second) => begun(within(second).await.unwrap()),
             None => stage.opened(2).await,
         };
         assert_ne!(seen(&mut second).await.0, session);
@@ -198,7 +194,7 @@ async fn a_closing_that_fails_opens_nothing() {
         let second = stage.waiting(Some(stage.opening(2))).await;
         let error = first.commit_with(closing).await.unwrap_err();
         assert_eq!(error.effect(), Effect::None, "{error}");
-        let mut second = begun(within(second).await);
+        let mut second = begun(within(second).await.unwrap());
         assert_eq!(seen(&mut second).await.2, 1, "its own key, and no other");
         second.roll_back().await;
     }
@@ -215,9 +211,7 @@ async fn one_that_has_left_holds_nothing() {
     assert!(is_committed(first.commit_with(stage.closing(1)).await));
     let third = stage.opened(3).await;
     let fourth = stage.waiting(Some(stage.opening(4))).await;
-    stage.proxy.stall();
-    let mut closing = Box::pin(third.commit_with(stage.closing(3)));
-    assert!(is_pending(&mut closing).await);
+    let closing = stage.closing_on_the_way(third, 3).await;
     drop(fourth);
     stage.proxy.flow();
     assert!(is_committed(within(closing).await));
@@ -234,12 +228,10 @@ async fn a_closing_that_is_given_up_still_opens_the_other() {
     let stage = Stage::start().await;
     let first = stage.opened(1).await;
     let second = stage.waiting(Some(stage.opening(2))).await;
-    stage.proxy.stall();
-    let mut closing = Box::pin(first.commit_with(stage.closing(1)));
-    assert!(is_pending(&mut closing).await);
+    let closing = stage.closing_on_the_way(first, 1).await;
     drop(closing);
     stage.proxy.flow();
-    let second = begun(within(second).await);
+    let second = begun(within(second).await.unwrap());
     assert!(is_committed(second.commit_with(stage.closing(2)).await));
     assert_eq!(stage.base.charges().await, ["1", "2"]);
 }
@@ -255,7 +247,7 @@ async fn a_message_that_is_cut_is_in_doubt_for_one_and_not_for_the_other() {
         stage.proxy.cut_at(b"COMMIT", 1, cut);
         let error = first.commit_with(stage.closing(1)).await.unwrap_err();
         assert_eq!(error.effect(), Effect::Unknown, "{error}");
-        let second = begun(within(second).await);
+        let second = begun(within(second).await.unwrap());
         assert!(is_committed(second.commit_with(stage.closing(2)).await));
         let committed = usize::from(cut == Cut::AfterSending);
         until("what was committed is there", async || stage.base.charges().await.len() == 1 + committed)
@@ -266,33 +258,10 @@ async fn a_message_that_is_cut_is_in_doubt_for_one_and_not_for_the_other() {
 /// Load on few connections, and one COMMIT after the other cut in either way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_cut_under_load_leave_rows_and_keys_one_to_one() {
-    let of = OnPostgres::start().await;
-    let proxy = TcpProxy::start(&of.place.url);
-    let base = OnDedicated::by(&of, &proxy.url_of(&of.place.url), 2);
+    let (base, proxy) = proxied_by::<OnDedicated>(2).await;
     let node = simple(&base, Profile::Ietf).await;
-    for round in 0..24 {
-        let cut = if round % 2 == 0 { Cut::BeforeSending } else { Cut::AfterSending };
-        proxy.cut_at(b"COMMIT", 1 + round % 9, cut);
-        let mut clients = JoinSet::new();
-        for client in 0..12 {
-            let call = Call::post("/charges").key(&format!("key-{round:02}-{client:02}"));
-            let addr = node.addr;
-            clients.spawn(async move {
-                let first = call.send(addr).await;
-                let again = call.send_until_settled(addr).await;
-                assert_eq!(again.status, 200, "{again:?}");
-                match first.status {
-                    200 => assert_eq!(again.in_common(), first.in_common()),
-                    // Its opening was on the message that was cut, and the server has not noticed yet that nobody is there.
-                    409 => drop(first.expect_problem(409, "in_progress")),
-                    _ => drop(first.expect_problem(503, "store_unavailable")),
-                }
-            });
-        }
-        while let Some(client) = within(clients.join_next()).await {
-            client.unwrap();
-        }
-        proxy.fired();
-    }
+    // Its opening was on the message that was cut, and the server has not noticed yet that nobody is there.
+    let refusals = &[(503, "store_unavailable"), (409, "in_progress")];
+    cut_under_load(&node, &proxy, 12, 9, refusals).await;
     assert_eq!(expect_one_to_one(&base).await.len(), 24 * 12);
 }

@@ -144,7 +144,7 @@ impl OnDedicated {
         Self { of, pool }
     }
 
-    /// Connections rest for longer than a test takes.
+    /// Connections rest for ten seconds, which is longer than a test takes.
     pub(crate) async fn rested(connections: u32) -> Self {
         let of = OnPostgres::start().await;
         let pool = PgDedicated::resting_for(Duration::from_hours(1), pool(&of.place.url, connections));

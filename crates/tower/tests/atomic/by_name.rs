@@ -108,7 +108,7 @@ async fn an_opening_whose_name_is_lost_is_sent_in_full() {
         let fourth = async move { opened(&pool, opening).await };
         let fourth = if is_along {
             let mut fourth = Box::pin(fourth);
-            assert!(crate::along::is_pending(&mut fourth).await);
+            assert!(futures_util::poll!(&mut fourth).is_pending());
             stage.keep(third, "third").await;
             within(fourth).await
         } else {
@@ -146,6 +146,20 @@ async fn a_closing_whose_name_is_lost_outside_of_a_transaction_is_sent_in_full()
     sqlx::raw_sql("COMMIT; DEALLOCATE ALL").execute(&mut *third).await.unwrap();
     stage.keep(third, "third").await;
     stage.keep(stage.opened("4").await, "4").await;
+}
+
+/// sqlx has lost the transaction, and another was begun for the row. Behind a pooler that may be on a session without names.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transaction_that_was_begun_anew_is_closed_in_full() {
+    let stage = Stage::prepared().await;
+    let mut third = stage.opened("third").await;
+    assert_eq!(stage.executed(&mut third).await, [1, 0]);
+    sqlx::raw_sql("SELECT 1 / 0").execute(&mut *third).await.unwrap_err();
+    assert!(sqlx::Connection::begin(&mut *third).await.is_err());
+    assert!(third.is_lost());
+    third.regain().await.unwrap();
+    sqlx::raw_sql(stage.forget("close")).execute(&mut *third).await.unwrap();
+    stage.keep(third, "third").await;
 }
 
 /// Its code is that of a name that is lost, but it is the commit that is refused: all is rolled back, and the key is not kept alone.

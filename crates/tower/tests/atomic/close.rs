@@ -9,7 +9,7 @@ use oncegate_core::audit::Act;
 use oncegate_core::policy::Profile;
 use oncegate_core::record::{Record, State, StateKind};
 use oncegate_store::drive::read_one;
-use oncegate_store::join::{Closed, Join, Joined, Opened, Transaction as _, Transactions as _};
+use oncegate_store::join::{Closed, Join, Joined, Transaction as _, Transactions as _};
 use oncegate_store::{Effect, Write};
 use oncegate_store_sql::PostgresStore;
 use oncegate_store_sql::sqlx::{PgTransactions, SqlxTransaction};
@@ -19,6 +19,7 @@ use tracing_subscriber::filter::LevelFilter;
 use crate::base::{Base as _, OnPostgres, Remote};
 use crate::client::Call;
 use crate::node::{Node, Work};
+use crate::row::begun;
 
 fn call(key: &str) -> Call {
     Call::post("/charges").key(key)
@@ -37,12 +38,7 @@ pub(crate) fn settled(key: &str, body: &[u8]) -> Record {
 
 /// A transaction that has the row's key.
 async fn opened(store: &PostgresStore, pool: &PgTransactions, row: &Record) -> SqlxTransaction<Postgres> {
-    let opened = pool.begin_with(store.opening(row.id).unwrap()).await.unwrap();
-    let transaction = match opened {
-        Opened::Begun(transaction) => Some(transaction),
-        Opened::Occupied | Opened::Unable => None,
-    };
-    transaction.expect("it is free")
+    begun(pool.begin_with(store.opening(row.id).unwrap()).await.unwrap())
 }
 
 /// Whether a statement of the pool's only connection is outside of a transaction, and how many advisory locks its session has.
@@ -216,7 +212,7 @@ on_both_pools! {
                 work.charge().await.unwrap();
                 let mut finishing = Box::pin(work.tx.copy_in_raw(&copy).await.unwrap().finish());
                 // Mostly the server is not as quick; with `along` there is one that cannot be.
-                crate::along::is_pending(&mut finishing).await;
+                let _ = futures_util::poll!(&mut finishing);
                 drop(finishing);
                 format!("run {}", work.run)
             }

@@ -16,9 +16,14 @@ use crate::stage::policy;
 
 /// A database behind a proxy. The store has its own way to it: what is cut is the service's pool.
 pub(crate) async fn proxied<B: Remote>() -> (B, TcpProxy) {
+    proxied_by(8).await
+}
+
+/// The same, with a pool of so many connections.
+pub(crate) async fn proxied_by<B: Remote>(connections: u32) -> (B, TcpProxy) {
     let base = OnPostgres::start().await;
     let proxy = TcpProxy::start(&base.place.url);
-    let through = B::by(&base, &proxy.url_of(&base.place.url), 8);
+    let through = B::by(&base, &proxy.url_of(&base.place.url), connections);
     (through, proxy)
 }
 
@@ -41,6 +46,41 @@ pub(crate) async fn expect_one_to_one<B: Base>(base: &B) -> Vec<String> {
     let charges = base.charges().await;
     assert_eq!(charges, keys);
     charges
+}
+
+/// 24 rounds of so many clients, each with a key of its own; in each round one of the first `among` commits is cut, in either way. Whoever is told anything but its answer is told
+/// one of these; in the end everybody has it.
+pub(crate) async fn cut_under_load<B: Base>(
+    node: &Node<B>,
+    proxy: &TcpProxy,
+    clients_at_once: usize,
+    among: u32,
+    refusals: &'static [(u16, &str)],
+) {
+    for round in 0..24 {
+        let cut = if round % 2 == 0 { Cut::BeforeSending } else { Cut::AfterSending };
+        proxy.cut_at(b"COMMIT", 1 + round % among, cut);
+        let mut clients = JoinSet::new();
+        for client in 0..clients_at_once {
+            let (call, addr) = (call(&format!("key-{round:02}-{client:02}")), node.addr);
+            clients.spawn(async move {
+                let first = call.send(addr).await;
+                let again = call.send_until_settled(addr).await;
+                assert_eq!(again.status, 200, "{again:?}");
+                if first.status == 200 {
+                    assert_eq!(again.in_common(), first.in_common());
+                    return;
+                }
+                let refusal = refusals.iter().find(|(status, _)| *status == first.status);
+                let (status, code) = refusal.unwrap_or(&refusals[0]);
+                first.expect_problem(*status, code);
+            });
+        }
+        while let Some(client) = within(clients.join_next()).await {
+            client.unwrap();
+        }
+        proxy.fired();
+    }
 }
 
 on_both_pools! {
@@ -152,27 +192,7 @@ on_both_pools! {
     async fn commits_cut_under_load_leave_rows_and_keys_one_to_one<B: Remote>() {
         let (base, proxy) = proxied::<B>().await;
         let node = simple(&base, Profile::Ietf).await;
-        for round in 0..24 {
-            let cut = if round % 2 == 0 { Cut::BeforeSending } else { Cut::AfterSending };
-            proxy.cut_at(b"COMMIT", 1 + round % 5, cut);
-            let mut clients = JoinSet::new();
-            for client in 0..8 {
-                let (call, addr) = (call(&format!("key-{round:02}-{client}")), node.addr);
-                clients.spawn(async move {
-                    let first = call.send(addr).await;
-                    let again = call.send_until_settled(addr).await;
-                    assert_eq!(again.status, 200, "{again:?}");
-                    match first.status {
-                        200 => assert_eq!(again.in_common(), first.in_common()),
-                        _ => drop(first.expect_problem(503, "store_unavailable")),
-                    }
-                });
-            }
-            while let Some(client) = within(clients.join_next()).await {
-                client.unwrap();
-            }
-            proxy.fired();
-        }
+        cut_under_load(&node, &proxy, 8, 5, &[(503, "store_unavailable")]).await;
         assert_eq!(expect_one_to_one(&base).await.len(), 24 * 8);
         assert!(node.runs() > 24 * 8, "some had to run again");
     }

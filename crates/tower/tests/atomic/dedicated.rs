@@ -2,7 +2,7 @@
 
 use oncegate_conformance::samples::{FAR_AHEAD, reserved};
 use oncegate_core::policy::Profile;
-use oncegate_store::join::{Closed, Join as _, Opened, Opening, Transaction as _, Transactions as _};
+use oncegate_store::join::{Closed, Join as _, Opening, Transaction as _, Transactions as _};
 use oncegate_store_sql::sqlx::{DedicatedTransaction, PgDedicated};
 use oncegate_test_servers::{TcpProxy, until};
 use sqlx::postgres::PgPoolOptions;
@@ -11,17 +11,14 @@ use tokio::task::JoinSet;
 use crate::base::{Base as _, OnDedicated, OnPostgres};
 use crate::client::Call;
 use crate::node::{LONG, Node, Work, simple};
+use crate::row::begun;
 
 fn call(key: &str) -> Call {
     Call::post("/charges").key(key)
 }
 
 pub(crate) async fn opened(pool: &PgDedicated, opening: Opening) -> DedicatedTransaction {
-    let transaction = match pool.begin_with(opening).await.unwrap() {
-        Opened::Begun(transaction) => Some(transaction),
-        Opened::Occupied | Opened::Unable => None,
-    };
-    transaction.expect("it is free")
+    begun(pool.begin_with(opening).await.unwrap())
 }
 
 /// Nobody has one, and none rests.

@@ -141,7 +141,7 @@ async fn a_key_that_another_transaction_has_is_not_waited_for() {
     assert_eq!(store.take_after(&mut second, id).await.unwrap(), Taken::Mine(None));
 }
 
-fn begun<T>(opened: Opened<T>) -> T {
+pub(crate) fn begun<T>(opened: Opened<T>) -> T {
     let transaction = match opened {
         Opened::Begun(transaction) => Some(transaction),
         Opened::Occupied | Opened::Unable => None,

@@ -48,13 +48,17 @@ impl Calls {
         self.is_off.load(Ordering::Relaxed)
     }
 
+    /// Whether both were met, and names last.
+    pub(super) fn are_known(&self) -> bool {
+        self.opening.get().is_some() && self.closing.get().is_some() && !self.is_off()
+    }
+
     /// A statement that prepares both, where they are not.
     pub(super) fn preparing(&self) -> Option<String> {
-        let (Some(opening), Some(closing), false) = (self.opening.get(), self.closing.get(), self.is_off())
-        else {
+        if !self.are_known() {
             return None;
-        };
-        let (closing, opening) = (prepare(closing), prepare(opening));
+        }
+        let (closing, opening) = (prepare(self.closing.get()?), prepare(self.opening.get()?));
         Some(format!("DO $oncegate$ BEGIN {closing} {opening} END $oncegate$"))
     }
 }
