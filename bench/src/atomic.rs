@@ -31,10 +31,10 @@ use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{PgConnection, PgPool, SqliteConnection, SqlitePool};
 use tokio::runtime::Runtime;
 
-use crate::cost::Turn;
-use crate::engine::{Contender, print};
+use crate::cost::{Turn, column};
+use crate::engine::Contender;
 use crate::gateway::load::{Kind, Load};
-use crate::measure::interleave;
+use crate::measure::{Summary, interleave};
 use crate::options::Options;
 use crate::postgres::SETTINGS;
 use crate::{Outcome, fill};
@@ -142,13 +142,30 @@ fn measure(options: &Options, database: &str, services: &[(&'static str, SocketA
         let names: Vec<_> = contenders.iter().map(|(name, _)| *name).collect();
         for base in [PLAIN, PLAIN_MANY].into_iter().filter(|base| names.contains(base)) {
             println!(
-                "\n| {database}, {statements} statements, {connections} connections | requests/s | : {base} | CPU µs, load included | |"
+                "\n| {database}, {statements} statements, {connections} connections | requests/s | : {base} | CPU µs, load included | machine's µs | : {base} |"
             );
-            println!("| --- | --- | --- | --- | --- |");
+            println!("| --- | --- | --- | --- | --- | --- |");
             print(&names, &turns, base);
         }
     }
     Ok(())
+}
+
+/// What the machine spends on a request is told too: on a noisy one it says more than how many there were.
+fn print(names: &[&str], turns: &[Vec<Turn>], base: &str) {
+    let of = |what: fn(&Turn) -> f64| turns.iter().map(|turns| column(turns, what)).collect::<Vec<_>>();
+    let (speeds, machine) = (of(|turn| turn.requests_per_s), of(|turn| turn.machine_us));
+    let Some(base) = names.iter().position(|name| *name == base) else { return };
+    for (place, name) in names.iter().enumerate() {
+        println!(
+            "| {name} | {:.0} | {} | {} | {} | {} |",
+            Summary::of(&speeds[place]).median,
+            Summary::of_ratio(&speeds[place], &speeds[base]),
+            Summary::of(&column(&turns[place], |turn| turn.cpu_us)),
+            Summary::of(&machine[place]),
+            Summary::of_ratio(&machine[base], &machine[place]),
+        );
+    }
 }
 
 fn runtime() -> Outcome<Runtime> {

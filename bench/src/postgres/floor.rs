@@ -96,17 +96,15 @@ impl Connection {
             .await?;
         let reserve = client
             .prepare(&format!(
-                "INSERT INTO {schema}.record (seq, id, version, state, due_at, created_at, resumable, scope, key, operation, \
-                 rest) SELECT seq, id, version, 1, due_at, created_at, false, scope, key, operation, rest \
-                 FROM unnest($1::bigint[], $2::bytea[], $3::bigint[], $4::bigint[], $5::bigint[], $6::text[], $7::text[], \
-                 $8::text[], $9::bytea[]) AS new (seq, id, version, due_at, created_at, scope, key, operation, rest) \
-                 ON CONFLICT (id) DO NOTHING"
+                "INSERT INTO {schema}.record (seq, id, version, state, due_at, rest) SELECT seq, id, version, 1, due_at, rest \
+                 FROM unnest($1::bigint[], $2::bytea[], $3::bigint[], $4::bigint[], $5::bytea[]) \
+                 AS new (seq, id, version, due_at, rest) ON CONFLICT (id) DO NOTHING"
             ))
             .await?;
         let settle = client
             .prepare(&format!(
                 "WITH settled AS (UPDATE {schema}.record r SET version = new.version, state = 2, due_at = new.due_at, \
-                 expires_at = new.due_at, rest = new.rest \
+                 rest = new.rest \
                  FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bytea[], $6::bytea[]) \
                  AS new (id, expect, version, due_at, rest, answer) \
                  WHERE r.id = ANY($1) AND r.id = new.id AND r.version = new.expect \
@@ -115,13 +113,13 @@ impl Connection {
             .await?;
         let reserve_one = client
             .prepare(&format!(
-                "INSERT INTO {schema}.record (seq, id, version, state, due_at, created_at, resumable, scope, key, operation, \
-                 rest) VALUES ($1, $2, $3, 1, $4, $3, false, $5, $6, $7, $8) ON CONFLICT (id) DO NOTHING"
+                "INSERT INTO {schema}.record (seq, id, version, state, due_at, rest) VALUES ($1, $2, $3, 1, $4, $5) \
+                 ON CONFLICT (id) DO NOTHING"
             ))
             .await?;
         let settle_one = client
             .prepare(&format!(
-                "WITH settled AS (UPDATE {schema}.record SET version = $3, state = 2, due_at = $4, expires_at = $4, rest = $5 \
+                "WITH settled AS (UPDATE {schema}.record SET version = $3, state = 2, due_at = $4, rest = $5 \
                  WHERE id = $1 AND version = $2 RETURNING seq) \
                  INSERT INTO {schema}.answer (seq, bytes) SELECT seq, $6::bytea FROM settled"
             ))
@@ -131,10 +129,9 @@ impl Connection {
 
     async fn one(&self) -> Result<(), Error> {
         let seq = i64::try_from(KEYS.fetch_add(1, Ordering::Relaxed))?;
-        let (id, key) = (id(seq.unsigned_abs()), format!("{seq:016x}-{seq:016x}-00"));
-        let (rest, answer, due) = (&REST[..], &ANSWER[..], NOW + 60_000_000);
-        let reserved: [&(dyn ToSql + Sync); 8] =
-            [&seq, &id, &NOW, &due, &"tenant", &key, &"POST /payments", &rest];
+        let (id, rest) = (id(seq.unsigned_abs()), rest(seq));
+        let (answer, due) = (&ANSWER[..], NOW + 60_000_000);
+        let reserved: [&(dyn ToSql + Sync); 5] = [&seq, &id, &NOW, &due, &rest];
         let settled: [&(dyn ToSql + Sync); 6] = [&id, &NOW, &(NOW + 1), &due, &rest, &answer];
         let (reserved, settled) = (
             self.client.execute(&self.reserve_one, &reserved).await?,
@@ -152,12 +149,10 @@ impl Connection {
         let mut ids: Vec<(Vec<u8>, i64)> = numbers.map(|n| (id(n), i64::try_from(n).unwrap_or(0))).collect();
         ids.sort_unstable();
         let (ids, seqs): (Vec<_>, Vec<_>) = ids.into_iter().unzip();
-        let keys: Vec<String> = seqs.iter().map(|seq| format!("{seq:016x}-{seq:016x}-00")).collect();
-        let (rest, answer) = (vec![&REST[..]; rows], vec![&ANSWER[..]; rows]);
-        let (scopes, operations) = (vec!["tenant"; rows], vec!["POST /payments"; rows]);
+        let rest: Vec<_> = seqs.iter().map(|seq| rest(*seq)).collect();
+        let answer = vec![&ANSWER[..]; rows];
         let (versions, next, due) = (vec![NOW; rows], vec![NOW + 1; rows], vec![NOW + 60_000_000; rows]);
-        let reserved: [&(dyn ToSql + Sync); 9] =
-            [&seqs, &ids, &versions, &due, &versions, &scopes, &keys, &operations, &rest];
+        let reserved: [&(dyn ToSql + Sync); 5] = [&seqs, &ids, &versions, &due, &rest];
         let settled: [&(dyn ToSql + Sync); 6] = [&ids, &versions, &next, &due, &rest, &answer];
         let (reserved, settled) = (
             self.client.execute(&self.reserve, &reserved).await?,
@@ -169,4 +164,10 @@ impl Connection {
             Err("a row was refused".into())
         }
     }
+}
+
+/// All else of a row, its names in front.
+fn rest(seq: i64) -> Vec<u8> {
+    let names = format!("tenant {seq:016x}-{seq:016x}-00 POST /payments");
+    [names.as_bytes(), &REST].concat()
 }

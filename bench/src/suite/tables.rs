@@ -114,7 +114,7 @@ fn measure(
 fn wait_for_rest(server: &Cluster, schema: &str) -> Outcome {
     let started = Instant::now();
     let due = format!(
-        "SELECT count(*) FROM {schema}.note WHERE kind = 1 AND first < last \
+        "SELECT count(*) FROM {schema}.note WHERE about = 1 AND first < last \
          AND due_at < (extract(epoch FROM clock_timestamp() - interval '60 s') * 1000000)::bigint"
     );
     loop {

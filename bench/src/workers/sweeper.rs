@@ -155,10 +155,9 @@ async fn multiply_in_postgres(url: &str, schema: &str, rows: u32) -> Outcome {
     for (first, last) in chunks(rows) {
         client
             .batch_execute(&format!(
-                "INSERT INTO {schema}.record SELECT {of} + n % 100, uuid_send(gen_random_uuid()), version, state, due_at + n, \
-                 attention_at, expires_at + n, created_at, resumable, scope, key || '-' || n, operation, rest, reference \
+                "INSERT INTO {schema}.record SELECT {of} + n % 100, uuid_send(gen_random_uuid()), version, state, due_at + n, rest \
                  FROM {schema}.template, generate_series({first}::bigint, {last}) n; \
-                 INSERT INTO {schema}.note (kind, due_at, first, last) SELECT 2, due_at + n, {of}, {of} + 65535 \
+                 INSERT INTO {schema}.note (about, due_at, first, last) SELECT 2, due_at + n, {of}, {of} + 65535 \
                  FROM {schema}.template, generate_series({first}::bigint, {last}, 100) n"
             ))
             .await?;

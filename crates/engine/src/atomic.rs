@@ -25,6 +25,7 @@ use oncegate_store::jobs::{Enqueue, Job};
 use oncegate_store::join::{Closed, Joined, Opened, Taken, Transaction, Transactions, Turn};
 use oncegate_store::signals::Signal;
 use oncegate_store::{Effect, Kind, StoreError, Write};
+use tokio::time::error::Elapsed;
 
 use crate::arrive::{Arrived, Asked, Look, Reserve, Unavailable};
 use crate::cache::Epoch;
@@ -448,11 +449,19 @@ impl<S: Enqueue, T: Transactions> InTransaction<S, T> {
         patience: Duration,
     ) -> EndedIn<S> {
         // Jobs are promised after the row: without it, because the transaction has ended behind everybody's back, they would be alone.
-        let is_usual = self.is_opened && self.jobs.is_empty();
-        let closing = if is_usual { self.engine.0.store.closing(&write) } else { None };
-        let committed = match closing {
-            Some(closing) => self.close(transaction, closing, &write, patience).await,
-            None => self.write_and_commit(transaction, &write, patience).await,
+        let store = &self.engine.0.store;
+        let closing = if self.is_opened && self.jobs.is_empty() { store.closing(&write) } else { None };
+        let last = if closing.is_none() && self.jobs.is_empty() { store.last(&write) } else { None };
+        let committed = match (closing, last) {
+            (Some(closing), _) => {
+                let closed = tokio::time::timeout(patience, transaction.commit_with(closing)).await;
+                self.closed(closed, &write, patience).await
+            }
+            (None, Some(last)) => {
+                let closed = tokio::time::timeout(patience, transaction.commit_after(last)).await;
+                self.closed(closed, &write, patience).await
+            }
+            (None, None) => self.write_and_commit(transaction, &write, patience).await,
         };
         match committed {
             Ok(()) => {
@@ -484,15 +493,14 @@ impl<S: Enqueue, T: Transactions> InTransaction<S, T> {
         }
     }
 
-    /// The short way: the row and the commit are one message.
-    async fn close(
+    /// What came of the short way, where the row and the commit are one message.
+    async fn closed(
         &mut self,
-        transaction: T::Transaction,
-        closing: String,
+        closed: Result<Result<Closed<T::Transaction>, StoreError>, Elapsed>,
         write: &Write,
         patience: Duration,
     ) -> Result<(), NotCommitted<S>> {
-        match tokio::time::timeout(patience, transaction.commit_with(closing)).await {
+        match closed {
             Ok(Ok(Closed::Committed)) => Ok(()),
             Ok(Ok(Closed::Unable(transaction))) => {
                 Box::pin(self.write_and_commit(transaction, write, patience)).await

@@ -46,6 +46,8 @@ mod waiting;
 mod writer;
 
 pub use join::BEGIN_TO_JOIN;
+#[cfg(feature = "sqlx-sqlite")]
+pub(crate) use join::TAKE_BACK;
 
 use tokio::sync::Semaphore;
 

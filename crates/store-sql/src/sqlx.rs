@@ -19,10 +19,9 @@ use ::sqlx::postgres::{PgDatabaseError, PgSeverity};
 use ::sqlx::{AssertSqlSafe, Column as _, Database, Row as _};
 #[cfg(feature = "sqlx-postgres")]
 use futures_util::TryStreamExt as _;
-use oncegate_store::join::{Asking, Closed, Connection, Shown, Transaction, Transactions, Value};
+use oncegate_store::join::{Asking, Call, Closed, Connection, Last, Shown, Transaction, Transactions, Value};
 #[cfg(feature = "sqlx-postgres")]
 use oncegate_store::join::{OCCUPIED, Opened, Opening};
-#[cfg(feature = "sqlx-postgres")]
 use oncegate_store::outlive::Outlive;
 use oncegate_store::{Effect, Kind, Result, StoreError};
 
@@ -138,10 +137,11 @@ async fn commit<D: Database>(
 #[cfg(feature = "sqlx-postgres")]
 async fn commit_with(
     mut transaction: SqlxTransaction<::sqlx::Postgres>,
-    closing: String,
+    closing: Call,
 ) -> Result<Closed<SqlxTransaction<::sqlx::Postgres>>> {
     let mut told = Told::default();
-    let sent = Unlogged::new(send(&mut transaction, closing + "; COMMIT AND CHAIN", &mut told)).await;
+    let sent =
+        Unlogged::new(send(&mut transaction, closing.in_full() + "; COMMIT AND CHAIN", &mut told)).await;
     match sent {
         Ok(()) if told.ended == ENDING => Ok(Closed::Committed),
         Ok(()) => Err(out_of_step(transaction)),
@@ -258,13 +258,29 @@ async fn not_closed(transaction: SqlxTransaction<::sqlx::Postgres>, error: ::sql
     error
 }
 
-/// SQLite's transactions are ended by themselves.
-#[cfg(feature = "sqlx-sqlite")]
-async fn unable<D: Database>(
-    transaction: SqlxTransaction<D>,
-    _: String,
-) -> Result<Closed<SqlxTransaction<D>>> {
+/// Not the way of this database.
+async fn unable<D: Database, C>(transaction: SqlxTransaction<D>, _: C) -> Result<Closed<SqlxTransaction<D>>> {
     Ok(Closed::Unable(transaction))
+}
+
+/// The row and the commit in one call. Seen to its end though nobody waits for it any more: half-way, sqlx would count a transaction that is not there.
+#[cfg(feature = "sqlx-sqlite")]
+async fn commit_after(
+    mut transaction: SqlxTransaction<::sqlx::Sqlite>,
+    last: Last,
+) -> Result<Closed<SqlxTransaction<::sqlx::Sqlite>>> {
+    let closing = async move {
+        // sqlx goes on counting, and ends what it counts: an empty one, which has locked nothing.
+        let text = [last.sql, "; COMMIT; BEGIN"].concat();
+        let Err(cause) = transaction.ask(&text, &last.values).await else { return Ok(Closed::Committed) };
+        // The savepoint is gone with a transaction that was committed, or that has ended behind everybody's back.
+        if ::sqlx::query(crate::sqlite::TAKE_BACK).execute(&mut *transaction).await.is_ok() {
+            return Ok(Closed::Unable(transaction));
+        }
+        transaction.roll_back().await;
+        Err(StoreError::new(Kind::Unavailable, Effect::Unknown, "commit").because(cause))
+    };
+    Outlive::new(closing).await
 }
 
 /// What is not surely refused, and so rolled back, leaves the commit in doubt.
@@ -321,11 +337,6 @@ macro_rules! shown {
         for (place, column) in row.columns().iter().enumerate() {
             match column.name() {
                 "number" => shown.number = row.try_get(place)?,
-                "clock" => shown.clock = row.try_get(place)?,
-                "id" => shown.id = row.try_get(place)?,
-                "scope" => shown.scope = row.try_get(place)?,
-                "key" => shown.key = row.try_get(place)?,
-                "operation" => shown.operation = row.try_get(place)?,
                 "rest" => shown.rest = row.try_get(place)?,
                 "answer" => shown.answer = row.try_get(place)?,
                 _ => {}
@@ -336,7 +347,7 @@ macro_rules! shown {
 }
 
 macro_rules! of_database {
-    ($database:ty, $connection:ty, $is_refusal:path, $commit_with:path, $before_rollback:path, $is_lost:path, $regain:path) => {
+    ($database:ty, $connection:ty, $is_refusal:path, $commit_with:path, $commit_after:path, $before_rollback:path, $is_lost:path, $regain:path) => {
         impl Transaction for SqlxTransaction<$database> {
             type Inner = $connection;
 
@@ -344,8 +355,12 @@ macro_rules! of_database {
                 commit(self.0, $is_refusal).await
             }
 
-            async fn commit_with(self, closing: String) -> Result<Closed<Self>> {
+            async fn commit_with(self, closing: Call) -> Result<Closed<Self>> {
                 $commit_with(self, closing).await
+            }
+
+            async fn commit_after(self, last: Last) -> Result<Closed<Self>> {
+                $commit_after(self, last).await
             }
 
             async fn roll_back(mut self) {
@@ -387,6 +402,7 @@ of_database!(
     ::sqlx::PgConnection,
     is_refusal_of_postgres,
     commit_with,
+    unable,
     end_uncounted,
     is_lost,
     regain
@@ -397,6 +413,7 @@ of_database!(
     ::sqlx::SqliteConnection,
     is_refusal_of_sqlite,
     unable,
+    commit_after,
     within_one,
     is_never_lost,
     as_it_is

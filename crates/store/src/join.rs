@@ -8,9 +8,11 @@
 
 use std::borrow::Cow;
 use std::error::Error;
+use std::fmt;
 use std::future::Future;
 use std::ops::DerefMut;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::Record;
@@ -50,16 +52,6 @@ pub enum Value<'v> {
 pub struct Shown {
     /// `number`, a whole number: a count, or whether.
     pub number: Option<i64>,
-    /// `clock`, a whole number: the database's time in microseconds.
-    pub clock: Option<i64>,
-    /// `id`, bytes.
-    pub id: Option<Vec<u8>>,
-    /// `scope`, text.
-    pub scope: Option<String>,
-    /// `key`, text.
-    pub key: Option<String>,
-    /// `operation`, text.
-    pub operation: Option<String>,
     /// `rest`, bytes.
     pub rest: Option<Vec<u8>>,
     /// `answer`, bytes.
@@ -84,15 +76,79 @@ pub trait Transactions: Send + Sync + 'static {
     }
 }
 
-/// A statement that takes a key of which nobody knows, for the transaction that it is part of: for a simple query of PostgreSQL's, where it may stand before `BEGIN`. Each is the
-/// call of a function that is always the same.
+/// A statement that takes a key of which nobody knows, for the transaction that it is part of: for a simple query of PostgreSQL's, where it may stand before `BEGIN`.
 #[derive(Clone, Debug)]
 pub struct Opening {
     /// Where the key is occupied it fails with [`OCCUPIED`].
     pub or_fail: String,
     /// It gives one row, of one boolean: whether the key is this transaction's. Where it is not, roll back. For a library that can read it: what fails is in the
     /// server's log, with all that was in the same message.
-    pub or_tell: String,
+    pub or_tell: Call,
+}
+
+/// A statement that is always the same but for its values, which are in its text: for simple queries of PostgreSQL's, which have no parameters.
+///
+/// What is shown of it for debugging is not its values: they may be an answer.
+#[derive(Clone)]
+pub struct Call {
+    /// What is called.
+    pub routine: Arc<Routine>,
+    /// Literals in brackets.
+    values: String,
+}
+
+/// What a [`Call`] calls.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Routine {
+    /// A function that does it, as it is called: the server keeps the plans of what is in it, whoever calls.
+    pub function: String,
+    /// A name for the same among a session's prepared statements.
+    pub name: String,
+    /// What is prepared under that name, with the function's parameters: `$1`, `$2`, …
+    pub statement: String,
+}
+
+impl Call {
+    /// With these literals, in brackets.
+    #[must_use]
+    pub const fn new(routine: Arc<Routine>, values: String) -> Self {
+        Self { routine, values }
+    }
+
+    /// The statement, for any session.
+    #[must_use]
+    pub fn in_full(&self) -> String {
+        ["SELECT ", &self.routine.function, &self.values].concat()
+    }
+
+    /// The statement, for a session that has prepared its routine: the server has only the values to read.
+    #[must_use]
+    pub fn by_name(&self) -> String {
+        ["EXECUTE ", &self.routine.name, &self.values].concat()
+    }
+}
+
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Call").field("function", &self.routine.function).finish_non_exhaustive()
+    }
+}
+
+/// The statements that write a row, with what they share, for SQLite: run before the commit, in the same call.
+///
+/// What is shown of them for debugging is not their values: they may be an answer.
+#[derive(Clone)]
+pub struct Last {
+    /// One fails where the row is refused, and then nothing may follow.
+    pub sql: &'static str,
+    /// What is bound.
+    pub values: Vec<Value<'static>>,
+}
+
+impl fmt::Debug for Last {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Last").field("sql", &self.sql).finish_non_exhaustive()
+    }
 }
 
 /// What came of an opening.
@@ -113,7 +169,7 @@ pub enum Opened<T> {
 pub enum Closed<T> {
     /// The row is written, and the transaction committed.
     Committed,
-    /// This library has no way to do it. Nothing was tried, and the transaction goes on.
+    /// There is no way to do it, or not for this row. Nothing was written, and the transaction goes on.
     Unable(T),
     /// The connection is in no transaction any more, so that each statement of the caller's since then was committed by itself. Nothing was written.
     Outside(T),
@@ -135,11 +191,21 @@ pub trait Transaction: Connection + DerefMut<Target = Self::Inner> + 'static {
     /// cannot send several statements as one message leaves it at that.
     ///
     /// The message has the answer in it: it must not get into a log.
-    fn commit_with(self, closing: String) -> impl Future<Output = Result<Closed<Self>>> + Send
+    fn commit_with(self, closing: Call) -> impl Future<Output = Result<Closed<Self>>> + Send
     where
         Self: Sized,
     {
         let _ = closing;
+        std::future::ready(Ok(Closed::Unable(self)))
+    }
+
+    /// Commits with the store's [`Join::last`] before it, in the same call: a wake-up less of whoever owns the connection. The error is as that of [`Transaction::commit`].
+    /// Where one of the statements has failed, none of them has been, and the transaction is [`Closed::Unable`] to do it this way. A library that cannot run several statements in one call leaves it at that.
+    fn commit_after(self, last: Last) -> impl Future<Output = Result<Closed<Self>>> + Send
+    where
+        Self: Sized,
+    {
+        let _ = last;
         std::future::ready(Ok(Closed::Unable(self)))
     }
 
@@ -171,7 +237,13 @@ pub trait Join: Store {
     /// A statement that writes this row, for a simple query of PostgreSQL's that ends with the commit of a transaction that
     /// was begun by [`Join::opening`]. Where the row is refused it fails, and the transaction with it. Nothing where there is none, or not
     /// for such a write: then it is [`Join::join`] and a commit.
-    fn closing(&self, write: &Write) -> Option<String>;
+    fn closing(&self, write: &Write) -> Option<Call>;
+
+    /// Statements that write this row, for one call of SQLite's that ends with the commit. Nothing where there are none, or not for such a write.
+    fn last(&self, write: &Write) -> Option<Last> {
+        let _ = write;
+        None
+    }
 
     /// Takes the key for this transaction, without waiting for another that has it.
     fn take(

@@ -55,8 +55,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     workers(
         "a free place waits for the next look",
         COMPLETER,
-        "more: may_be_more && unable < seen",
-        "more: may_be_more && unable > seen",
+        "more: seen >= turn.limit || !waiting.is_round",
+        "more: seen > turn.limit && !waiting.is_round",
     ),
     workers(
         "what is accepted waits for the next look",
@@ -162,8 +162,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "SQLite: a write that is refused tells all the same",
         package: "oncegate-store-sql",
         test: "conformance",
-        file: "crates/store-sql/src/sqlite/statements.rs",
-        rule: "        if is_applied {\n            if let Some(entry) = &write.entry {\n                trail::tell(self.connection, entry)?;\n            }\n",
-        without: "        if let Some(entry) = &write.entry {\n            trail::tell(self.connection, entry)?;\n        }\n        if is_applied {\n",
+        file: "crates/store-sql/src/sqlite/apply.rs",
+        rule: "        match done {\n            Done::Applied => {\n                if let Some(entry) = &write.entry {\n                    trail::tell(self.connection, entry)?;\n                }\n",
+        without: "        if let Some(entry) = &write.entry {\n            trail::tell(self.connection, entry)?;\n        }\n        match done {\n            Done::Applied => {\n",
     },
 ];

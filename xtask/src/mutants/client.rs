@@ -84,8 +84,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     client(
         "a try without a connection leaves doubt",
         SEND,
-        "let is_sent = !error.is_connect() && !error.is_builder();",
-        "let is_sent = true;",
+        "let how = if error.is_connect() || error.is_builder() { How::NotSent } else { How::BrokenOff };",
+        "let how = How::BrokenOff;",
     ),
     client(
         "a try that was given up did nothing",
@@ -102,7 +102,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     client(
         "a damaged key file is as good as none",
         FILE,
-        "None => Err(FileKeepError::Damaged { path: self.path.clone(), name: self.name.clone() }),",
+        "None => Err(FileKeepError::Damaged { path: path.to_owned(), name: self.name.clone() }),",
         "None => Ok(None),",
     ),
     client(

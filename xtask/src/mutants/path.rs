@@ -17,6 +17,16 @@ const fn atomic(name: &'static str, file: &'static str, rule: &'static str, with
     Mutant { name, package: "oncegate-tower", test: "atomic", file, rule, without }
 }
 
+/// A mutant of the PostgreSQL store.
+const fn postgres(
+    name: &'static str,
+    file: &'static str,
+    rule: &'static str,
+    without: &'static str,
+) -> Mutant {
+    Mutant { name, package: "oncegate-store-sql", test: "postgres_conformance", file, rule, without }
+}
+
 const ARRIVE: &str = "crates/engine/src/arrive.rs";
 const CACHE: &str = "crates/engine/src/cache.rs";
 const HELD: &str = "crates/engine/src/held.rs";
@@ -60,20 +70,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
     engine(
         "attack 16: what was forgotten is put back into the cache",
         CACHE,
-        "if *counter == epoch.value {",
-        "if *counter == epoch.value || true {",
+        "let is_current = *counter == epoch.value;",
+        "let is_current = *counter == epoch.value || true;",
     ),
     engine(
         "attack 16: a cached answer has no age",
         CACHE,
-        "if is_young && is_replayable(&entry.record, now) {",
-        "if (is_young || true) && is_replayable(&entry.record, now) {",
+        "if self.is_young(entry.shown_at, now) && is_replayable(&entry.record, now) {",
+        "if (self.is_young(entry.shown_at, now) || true) && is_replayable(&entry.record, now) {",
     ),
     engine(
         "a dropped lease leaves its key stuck",
         HELD,
-        "        self.engine.behind(async move {\n            drop(engine.settle_until_done(&event, record).await);\n        });",
-        "        drop((engine, event, record));",
+        "        self.engine.behind(async move {\n            drop(engine.settle_until_done(&event, record, awaited).await);\n        });",
+        "        drop((engine, event, record, awaited));",
     ),
     engine(
         "whoever gives up the settling takes back what was said",
@@ -121,14 +131,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
     engine(
         "a duplicate that follows an insert is granted too",
         BATCH,
-        "(Outcome::Applied, Write::Insert(record)) => Outcome::Refused { current: Some(record) },",
-        "(Outcome::Applied, Write::Insert(_)) => Outcome::Applied,",
+        "(Outcome::Applied, Change::Insert(record)) => Outcome::Refused { current: Some(record) },",
+        "(Outcome::Applied, Change::Insert(_)) => Outcome::Applied,",
     ),
     layer(
         "a client that hangs up cancels the execution",
         "crates/tower/src/service.rs",
-        "let attempt = tokio::spawn(attempt(lease, inner, work).instrument(span));\n            Ok(attempt.await.unwrap_or_else(|_| answer::unknown_first(policy)))",
-        "Ok(attempt(lease, inner, work).instrument(span).await)",
+        "Outlive::new(AssertUnwindSafe(attempt).catch_unwind());",
+        "{ let _ = Outlive::new(async {}); AssertUnwindSafe(attempt).catch_unwind() };",
     ),
     layer(
         "nested routers take each other's requests for the same",
@@ -139,8 +149,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     layer(
         "attack 12: a fenced holder sends its own bytes",
         "crates/tower/src/settle.rs",
-        "Ok(Settled::Fenced(row)) => answer::from_row(row.as_deref(), &policy),",
-        "Ok(Settled::Fenced(Some(row))) => answer::own(ended, &row, &policy),\n        Ok(Settled::Fenced(row)) => answer::from_row(row.as_deref(), &policy),",
+        "Ok(Settled::Fenced(row)) => answer::from_row(row.as_deref(), about),",
+        "Ok(Settled::Fenced(Some(row))) => answer::own(ended, &row, about),\n        Ok(Settled::Fenced(row)) => answer::from_row(row.as_deref(), about),",
     ),
     layer(
         "a panic is taken for a proof that nothing happened",
@@ -221,10 +231,34 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "watch.is_done = std::future::pending::<bool>().await;",
     ),
     atomic(
-        "names that would have to be quoted are put into a message",
+        "an opening by name does not look for the key's row",
         "crates/store-sql/src/postgres/join.rs",
-        "if !is_usual || !names.into_iter().all(is_plain) {",
-        "if !is_usual {",
+        "WHERE id = $1) THEN false \\",
+        "WHERE id = $1) AND false THEN false \\",
+    ),
+    atomic(
+        "an answer that was kept with its row by name is never looked at again",
+        "crates/store-sql/src/postgres/join.rs",
+        "$1, $2, 2, $3, $4, $3 + {}, $5)",
+        "$1, $2, 2, $3, $4, NULLIF($3, $3) + {}, $5)",
+    ),
+    atomic(
+        "SQLite: a row that was refused is committed without",
+        "crates/store-sql/src/sqlite/join.rs",
+        "CASE WHEN changes() = 1 THEN ?{ANSWER} END",
+        "?{ANSWER}",
+    ),
+    postgres(
+        "what is settled is still found by its doubt",
+        "crates/store-sql/src/postgres/statements.rs",
+        "unmarked AS (DELETE FROM {} WHERE seq",
+        "unmarked AS (DELETE FROM {} WHERE false AND seq",
+    ),
+    postgres(
+        "who looks for doubts finds what is forgotten",
+        "crates/store-sql/src/postgres/row.rs",
+        "(self as i64) << Self::BITS",
+        "(self as i64 & 2) << Self::BITS",
     ),
     atomic(
         "one that was overtaken is told that nothing happened",

@@ -200,6 +200,9 @@ async fn prepare(
         for part in parts(statements, wave, answers, &0).iter().filter(|part| !part.places.is_empty()) {
             session.prepare(part.query).await?;
         }
+        if !wave.locked.is_empty() {
+            session.prepare(&statements.lock).await?;
+        }
     }
     session.prepare(&statements.read).await
 }
@@ -229,7 +232,7 @@ fn parts<'w>(
     answers: Answers,
     insert_due: &'w i64,
 ) -> [Part<'w>; 5] {
-    let Wave { insert, settle, settle_over, move_on, remove } = wave;
+    let Wave { insert, settle, settle_over, move_on, remove, locked: _ } = wave;
     let told = |query, told: &'w Query, mut bound: Vec<_>, entries: &'w Entries<'_>, places| {
         if entries.is_empty() {
             return Part { query, bound, places };
@@ -251,11 +254,11 @@ fn parts<'w>(
     let settles = if answers == Answers::New && settle.entries.is_empty() {
         Part { query: &statements.settle, bound: settle.settled().into(), places: &settle.places }
     } else {
-        let bound = settle.settled_over().into();
+        let bound = settle.settled_over();
         told(&statements.settle_over, &statements.settle_told, bound, &settle.entries, &settle.places)
     };
-    let over = settle_over.settled_over().into();
-    let (moved, removed) = (move_on.moved().into(), remove.bound().into());
+    let over = settle_over.settled_over();
+    let (moved, removed) = (move_on.moved(), remove.bound().into());
     [
         inserts,
         settles,
@@ -343,21 +346,29 @@ async fn write(
 ) -> std::result::Result<Applied, Failure> {
     let insert_due = wave.insert.first_due_at();
     let parts = parts(statements, wave, answers, &insert_due);
-    let [first, second, third, fourth, fifth] = &parts;
+    let [inserts, settles, settles_over, moves, removals] = &parts;
     // Each is sent when it is first polled, in this order.
-    let answered = futures_util::join!(
-        first.ask(session),
-        second.ask(session),
-        third.ask(session),
-        fourth.ask(session),
-        fifth.ask(session)
+    let (inserted, locked, settled, settled_over, moved, removed) = futures_util::join!(
+        inserts.ask(session),
+        lock(session, statements, wave),
+        settles.ask(session),
+        settles_over.ask(session),
+        moves.ask(session),
+        removals.ask(session)
     );
-    let answered: [_; 5] = answered.into();
+    let answered = [
+        (inserted, inserts.places),
+        (locked.err().map(Err), &[]),
+        (settled, settles.places),
+        (settled_over, settles_over.places),
+        (moved, moves.places),
+        (removed, removals.places),
+    ];
     let mut applied = Applied::new();
     let mut failed: Option<Failure> = None;
-    for (answer, part) in answered.into_iter().zip(&parts) {
+    for (answer, places) in answered {
         match answer {
-            Some(Ok(rows)) => add(&mut applied, &rows, part.places)?,
+            Some(Ok(rows)) => add(&mut applied, &rows, places)?,
             // The first refusal is the reason; the later ones only say that the transaction is over.
             Some(Err(failure)) if failed.as_ref().is_none_or(|earlier| !earlier.is_refusal()) => {
                 failed = Some(failure);
@@ -366,6 +377,18 @@ async fn write(
         }
     }
     failed.map_or(Ok(applied), Err)
+}
+
+/// Waits for the rows that several statements are going to change.
+async fn lock(
+    session: &Session,
+    statements: &Statements,
+    wave: &Wave<'_>,
+) -> std::result::Result<(), Failure> {
+    if !wave.locked.is_empty() {
+        session.query(&statements.lock, &[&wave.locked]).await?;
+    }
+    Ok(())
 }
 
 /// How many were applied, and which, if not all of them.

@@ -1,11 +1,11 @@
 //! A batch as the arrays that statements take.
 //!
 //! **Invariant:** in each statement every key occurs once, and keys are in order; inserts come before settlements, these before
-//! other swaps, and removals last. Two batches of one kind of write then wait for each other in one direction only. (One that
-//! settles what another moves on, and the other way round, or that names a key twice, may deadlock; the server notices, and the
+//! other swaps, and removals last. A batch that changes rows by more than one statement locks all of them first, in the order of their keys (see [`Wave::locked`]).
+//! So two batches wait for each other in one direction only. (One that names a key twice may insert after it has locked, and deadlock; the server notices after a second, and the
 //! batch is tried again.)
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use oncegate_core::audit::Entry;
@@ -16,12 +16,15 @@ use oncegate_store::Change;
 use oncegate_store::Write;
 use tokio_postgres::types::ToSql;
 
-use super::row::{attention_at, doubt_since, state_column};
+use super::row::{Look, Mark, pack, state_column, state_number_of};
 
 /// Writes that name each key once.
 #[derive(Default)]
 pub(super) struct Wave<'w> {
     pub(super) insert: Rows<'w>,
+    /// What the whole batch changes, in order, to be locked after the inserts of its first wave: where one statement changes all of it, that locks it, and this is empty. Otherwise a batch that settles
+    /// what another moves on, and the other way round, would have each wait for the other until the server ends one of them.
+    pub(super) locked: Vec<&'w [u8]>,
     pub(super) settle: Rows<'w>,
     pub(super) settle_over: Rows<'w>,
     pub(super) move_on: Rows<'w>,
@@ -45,14 +48,33 @@ pub(super) fn waves(batch: &[Write]) -> Vec<Wave<'_>> {
         }
         *times += 1;
     }
+    let kinds: usize = waves.iter().map(Wave::kinds_of_change).sum();
+    if kinds > 1
+        && let Some(first) = waves.first_mut()
+    {
+        first.locked = changed(batch);
+    }
     waves
 }
 
+/// The keys of rows that are not inserted, each once, in order.
+fn changed(batch: &[Write]) -> Vec<&[u8]> {
+    let changes = batch.iter().filter(|write| !matches!(write.change, Change::Insert(_)));
+    let ids: BTreeSet<_> = changes.map(write_id).collect();
+    ids.into_iter().collect()
+}
+
 impl<'w> Wave<'w> {
+    /// By how many statements it changes rows.
+    fn kinds_of_change(&self) -> usize {
+        let swaps = [&self.settle, &self.settle_over, &self.move_on].map(|rows| rows.places.is_empty());
+        swaps.into_iter().chain([self.remove.places.is_empty()]).filter(|is_empty| !is_empty).count()
+    }
+
     fn add(&mut self, place: usize, write: &'w Write) {
         let entries = match &write.change {
             Change::Insert(record) => self.insert.add(place, 0, record),
-            Change::Swap { expect, record } if expires_late(record) => {
+            Change::Swap { expect, record } if is_usual(record) => {
                 self.settle.add(place, expect.as_raw(), record)
             }
             Change::Swap { expect, record } if record.state.kind() == StateKind::Completed => {
@@ -75,6 +97,11 @@ impl<'w> Wave<'w> {
 
 /// An answer that is kept for less than this has a note of its own.
 pub(super) const EXPIRES_LATE: Duration = Duration::from_hours(2);
+
+/// Completed, and found by nothing but its key and its expiry.
+fn is_usual(record: &Record) -> bool {
+    expires_late(record) && record.provider_reference.is_none()
+}
 
 /// Completed, as usual: by the time its answer expires, the note of its batch has come due, see `statements::tidy`.
 fn expires_late(record: &Record) -> bool {
@@ -106,17 +133,12 @@ pub(super) struct Rows<'w> {
     version: Vec<i64>,
     state: Vec<i16>,
     due_at: Vec<Option<i64>>,
-    attention_at: Vec<Option<i64>>,
-    expires_at: Vec<Option<i64>>,
-    created_at: Vec<i64>,
-    resumable: Vec<bool>,
-    scope: Vec<&'w str>,
-    key: Vec<&'w str>,
-    operation: Vec<&'w str>,
+    look_at: Vec<Option<i64>>,
     rest: Vec<Vec<u8>>,
-    reference: Vec<Option<&'w [u8]>>,
-    doubt_since: Vec<Option<i64>>,
     answer: Vec<Option<Vec<u8>>>,
+    marks: Marks<'w>,
+    /// When to look at the first of them.
+    first_due_at: Option<i64>,
     /// What those of the writes tell that tell something.
     pub(super) entries: Entries<'w>,
 }
@@ -129,133 +151,102 @@ impl<'w> Rows<'w> {
         self.id.push(&record.id.as_bytes()[..]);
         self.expect.push(expect);
         self.version.push(record.version.as_raw());
-        self.state.push(state_column(record.state.kind()));
-        self.due_at.push(record.due_at().map(Timestamp::as_micros));
-        self.attention_at.push(attention_at(record));
-        self.expires_at.push(record.expires_at.map(Timestamp::as_micros));
-        self.created_at.push(record.created_at.as_micros());
-        self.resumable.push(record.is_resumable());
-        self.scope.push(record.address.scope.as_str());
-        self.key.push(record.address.key.as_str());
-        self.operation.push(record.operation.as_str());
-        self.rest.push(record.encode_row());
-        self.reference.push(record.provider_reference.as_deref().map(str::as_bytes));
-        self.doubt_since.push(doubt_since(record));
+        self.state.push(state_column(record));
+        let due_at = record.due_at();
+        self.due_at.push(due_at.map(Timestamp::as_micros));
+        self.look_at.push(Look::of(record));
+        self.rest.push(pack(record));
         self.answer.push(record.encode_answer());
+        self.marks.add(Mark::of(record));
+        let due_at = due_at.unwrap_or(record.created_at).as_micros();
+        self.first_due_at = Some(self.first_due_at.map_or(due_at, |first| first.min(due_at)));
         &mut self.entries
     }
 
-    /// New leases, and nothing else.
+    /// New leases, and nothing else: none of them the completer's.
     pub(super) fn are_reserves(&self) -> bool {
-        let in_progress = state_column(StateKind::InProgress);
-        self.state.iter().all(|state| *state == in_progress)
-            && self.expires_at.iter().all(Option::is_none)
-            && !self.resumable.contains(&true)
-            && self.reference.iter().all(Option::is_none)
+        let in_progress = state_number_of(StateKind::InProgress);
+        self.state.iter().all(|state| *state == in_progress) && !self.marks.are_some
     }
 
     /// When to look at the first of them.
     pub(super) fn first_due_at(&self) -> i64 {
-        let moments = self
-            .due_at
-            .iter()
-            .zip(&self.created_at)
-            .map(|(due_at, created_at)| due_at.unwrap_or(*created_at));
-        moments.min().unwrap_or(0)
+        self.first_due_at.unwrap_or(0)
     }
 
     /// What the reserve binds, before [`Rows::first_due_at`].
-    pub(super) fn reserved(&self) -> [&(dyn ToSql + Sync); 9] {
-        [
-            &self.place,
-            &self.id,
-            &self.version,
-            &self.due_at,
-            &self.created_at,
-            &self.scope,
-            &self.key,
-            &self.operation,
-            &self.rest,
-        ]
+    pub(super) fn reserved(&self) -> [&(dyn ToSql + Sync); 5] {
+        [&self.place, &self.id, &self.version, &self.due_at, &self.rest]
     }
 
     /// What the insert binds, before [`Rows::first_due_at`].
-    pub(super) fn inserted(&self) -> [&(dyn ToSql + Sync); 16] {
-        [
+    pub(super) fn inserted(&self) -> Vec<&(dyn ToSql + Sync)> {
+        let row: [&(dyn ToSql + Sync); 8] = [
             &self.place,
             &self.id,
             &self.version,
             &self.state,
             &self.due_at,
-            &self.attention_at,
-            &self.expires_at,
-            &self.created_at,
-            &self.resumable,
-            &self.scope,
-            &self.key,
-            &self.operation,
+            &self.look_at,
             &self.rest,
-            &self.reference,
-            &self.doubt_since,
             &self.answer,
-        ]
+        ];
+        row.into_iter().chain(self.marks.bound()).collect()
     }
 
     /// What the usual settle binds.
-    pub(super) fn settled(&self) -> [&(dyn ToSql + Sync); 9] {
-        [
-            &self.id,
-            &self.expect,
-            &self.version,
-            &self.due_at,
-            &self.created_at,
-            &self.operation,
-            &self.rest,
-            &self.reference,
-            &self.answer,
-        ]
+    pub(super) fn settled(&self) -> [&(dyn ToSql + Sync); 6] {
+        [&self.id, &self.expect, &self.version, &self.due_at, &self.rest, &self.answer]
     }
 
     /// What a swap binds.
-    pub(super) fn moved(&self) -> [&(dyn ToSql + Sync); 13] {
-        [
-            &self.id,
-            &self.expect,
-            &self.version,
-            &self.state,
-            &self.due_at,
-            &self.attention_at,
-            &self.expires_at,
-            &self.created_at,
-            &self.resumable,
-            &self.operation,
-            &self.rest,
-            &self.reference,
-            &self.doubt_since,
-        ]
+    pub(super) fn moved(&self) -> Vec<&(dyn ToSql + Sync)> {
+        let row: [&(dyn ToSql + Sync); 7] =
+            [&self.id, &self.expect, &self.version, &self.state, &self.due_at, &self.look_at, &self.rest];
+        row.into_iter().chain(self.marks.bound()).collect()
     }
 
     /// The same with answers.
-    pub(super) fn settled_over(&self) -> [&(dyn ToSql + Sync); 14] {
-        let [
-            id,
-            expect,
-            version,
-            state,
-            due,
-            attention,
-            expires,
-            created,
-            resumable,
-            operation,
-            rest,
-            reference,
-            doubt,
-        ] = self.moved();
-        let answer = &self.answer;
+    pub(super) fn settled_over(&self) -> Vec<&(dyn ToSql + Sync)> {
+        let mut bound = self.moved();
+        bound.push(&self.answer);
+        bound
+    }
+}
+
+/// What few rows are found by, column by column.
+#[derive(Default)]
+struct Marks<'w> {
+    line: Vec<Option<i64>>,
+    waits_since: Vec<Option<i64>>,
+    operation: Vec<Option<&'w str>>,
+    doubt_since: Vec<Option<i64>>,
+    parked_since: Vec<Option<i64>>,
+    reference: Vec<Option<&'w [u8]>>,
+    /// One of the rows has one.
+    are_some: bool,
+}
+
+impl<'w> Marks<'w> {
+    fn add(&mut self, mark: Mark<'w>) {
+        self.are_some |= !mark.is_empty();
+        self.line.push(mark.line);
+        self.waits_since.push(mark.waits_since);
+        self.operation.push(mark.operation);
+        self.doubt_since.push(mark.doubt_since);
+        self.parked_since.push(mark.parked_since);
+        self.reference.push(mark.reference);
+    }
+
+    /// In the order of [`super::statements::MARKED`].
+    fn bound(&self) -> [&(dyn ToSql + Sync); 6] {
         [
-            id, expect, version, state, due, attention, expires, created, resumable, operation, rest,
-            reference, doubt, answer,
+            &self.line,
+            &self.waits_since,
+            &self.operation,
+            &self.doubt_since,
+            &self.parked_since,
+            &self.reference,
         ]
     }
 }

@@ -3,14 +3,12 @@
 use oncegate_core::identity::RecordId;
 use oncegate_core::key::Key;
 use oncegate_core::record::StateKind;
-use oncegate_core::record::codec::state_kind;
 use oncegate_core::scope::{Address, Scope};
-use oncegate_core::time::Timestamp;
 use oncegate_store::{Counts, Cursor, Filter, Page};
 use tokio_postgres::types::{ToSql, Type};
 
 use super::error::Failure;
-use super::row::{decode, state_column};
+use super::row::{Name, SEQ, created_at, decode, state_number_of, state_of, text};
 use super::session::Session;
 use super::statements::Statements;
 
@@ -40,7 +38,7 @@ pub(super) async fn page(
             Ok(record) => page.records.push(record),
             Err(_) => page.unreadable += 1,
         }
-        last = Some(row.try_get(6)?);
+        last = Some(row.try_get(SEQ)?);
     }
     Ok(page)
 }
@@ -59,7 +57,7 @@ fn conditions(
         conditions.add("r.seq < ?", Box::new(seq), Type::INT8);
     }
     if let Some(state) = state {
-        conditions.add("r.state = ?", Box::new(state_column(*state)), Type::INT2);
+        conditions.add("r.state & 15 = ?", Box::new(state_number_of(*state)), Type::INT2);
     }
     if *state == Some(StateKind::Unknown) || *parked == Some(true) {
         conditions.texts.push(statements.by_doubt.clone());
@@ -74,23 +72,20 @@ fn conditions(
         let id = RecordId::of(&Address { scope, key });
         conditions.add("r.id = ?", Box::new(id.as_bytes().to_vec()), Type::BYTEA);
     }
-    for (condition, text) in [("r.scope = ?", scope), ("r.key = ?", key), ("r.operation = ?", operation)] {
-        if let Some(text) = text {
-            if text.contains('\0') {
-                return Ok(None);
-            }
-            conditions.add(condition, Box::new(text.clone()), Type::TEXT);
+    for (name, wanted) in [(Name::Scope, scope), (Name::Key, key), (Name::Operation, operation)] {
+        if let Some(wanted) = wanted {
+            conditions.add(&name.is("r.rest"), Box::new(text(wanted).collect::<Vec<u8>>()), Type::BYTEA);
         }
     }
     if let Some(reference) = reference {
         conditions.add(&statements.by_reference, Box::new(reference.clone().into_bytes()), Type::BYTEA);
     }
-    let moment = |at: &Timestamp| Box::new(at.as_micros());
-    if let Some(from) = created_from {
-        conditions.add("r.created_at >= ?", moment(from), Type::INT8);
-    }
-    if let Some(before) = created_before {
-        conditions.add("r.created_at < ?", moment(before), Type::INT8);
+    for (than, moment) in [(">=", created_from), ("<", created_before)] {
+        if let Some(moment) = moment {
+            // No life began before 1970, and bytes are compared as the numbers since then.
+            let bytes = moment.as_micros().max(0).to_be_bytes().to_vec();
+            conditions.add(&format!("{} {than} ?", created_at("r.rest")), Box::new(bytes), Type::BYTEA);
+        }
     }
     Ok(Some(conditions))
 }
@@ -121,10 +116,10 @@ pub(super) async fn counts(session: &Session, statements: &Statements) -> Result
     let mut counts = Counts::default();
     for row in session.query(&statements.counts, &[]).await? {
         let number: i16 = row.try_get(0)?;
-        let state = u8::try_from(number).ok().and_then(state_kind);
-        let state = state.ok_or_else(|| Failure::Words(format!("no state has the number {number}")))?;
+        let state =
+            state_of(number).ok_or_else(|| Failure::Words(format!("no state has the number {number}")))?;
         let (rows, parked): (i64, i64) = (row.try_get(1)?, row.try_get(2)?);
-        *counts.of_state(state) = u64::try_from(rows).unwrap_or(0);
+        *counts.of_state(state) += u64::try_from(rows).unwrap_or(0);
         counts.parked += u64::try_from(parked).unwrap_or(0);
     }
     Ok(counts)

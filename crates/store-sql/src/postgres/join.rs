@@ -5,24 +5,26 @@
 //! handler. A handler's transaction begins with it.
 //!
 //! A row that is written once, settled already, needs no note (see the migrations): no later write has to stay off its indexes, so
-//! it has an index of its own, over `kept_until`, by which it is found when it expires.
+//! it is found by an index when it expires ([`Look::Kept`]).
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use oncegate_core::audit::Entry;
 use oncegate_core::codec::Malformed;
 use oncegate_core::identity::RecordId;
-use oncegate_core::record::codec::Texts;
 use oncegate_core::record::{Record, State};
 use oncegate_core::time::Timestamp;
 use oncegate_store::drive::read_one;
-use oncegate_store::join::{Cause, Connection, Join, Joined, Opening, Shown, Taken, Turn, Value};
+use oncegate_store::join::{
+    Call, Cause, Connection, Join, Joined, Opening, Routine, Shown, Taken, Turn, Value,
+};
 use oncegate_store::{Change, Effect, Kind, Result, StoreError, Write};
 
 use super::PostgresStore;
-use super::row::{attention_at, doubt_since, state_column};
+use super::row::{Look, Mark, digest, pack, state_column, unpack};
 use super::settings::Schema;
-use super::statements::{BATCH_MAX, FOUND_BY, answer_of, found_by};
+use super::statements::{BATCH_MAX, IS_MARKED, MARKED, answer_of, marked};
 
 /// The statements, for one schema.
 #[derive(Debug)]
@@ -32,8 +34,8 @@ pub(super) struct Statements {
     /// The functions that an opening and a closing call. They carry the schema's name, because what they write to is in their text: of a schema that was renamed
     /// there are none to be found.
     opens: String,
-    takes: String,
-    closes: String,
+    takes: Arc<Routine>,
+    closes: Arc<Routine>,
     take: String,
     /// A row that is settled: the usual one.
     insert_settled: String,
@@ -43,60 +45,86 @@ pub(super) struct Statements {
     tell: String,
 }
 
-/// What a row has besides its identity and [`FOUND_BY`], from `$4` on; see [`columns`].
-const CHANGING: &str = "version, state, due_at, attention_at, expires_at, created_at, resumable, operation, rest, reference, \
-                        kept_until, doubt_since, answer";
-const NEW: &str = "$4::bigint, $5::bigint::smallint, $6::bigint, $7::bigint, $8::bigint, $9::bigint, $10::bigint <> 0, \
-                   $11::text, $12::bytea, $13::bytea, CASE WHEN $5 = 2 THEN $8 END, $14::bigint, $15::bytea";
+/// What changes of a row, from `$1` on, see [`columns`]; and what it is found by, from `$7` on.
+const CHANGING: &str = "version, state, due_at, look_at, rest, answer";
+const NEW: &str = "$1::bigint, $2::bigint::smallint, $3::bigint, $4::bigint, $5::bytea, $6::bytea";
+const NEW_MARKED: &str = "$7::bigint AS line, $8::bigint AS waits_since, $9::text AS operation, $10::bigint AS doubt_since, \
+                          $11::bigint AS parked_since, $12::bytea AS reference";
 
 impl Statements {
-    pub(super) fn new(schema: &Schema) -> Self {
-        let shown = format!("r.id, r.scope, r.key, r.operation, r.rest, {} AS answer", answer_of(schema));
-        let (name, schema) = (schema.as_str(), schema.quoted());
-        let locks = digest(schema.as_bytes());
+    pub(super) fn new(of: &Schema) -> Self {
+        let shown = format!("r.rest, {} AS answer", answer_of(of));
+        let (name, schema) = (of.as_str(), of.quoted());
         // A lease that ends is found by a note of its own. One that does not is under a note like a batch's, which is looked at now and
         // then: its answer will have to be found when it expires.
         let noted = |rows: &str| {
-            let first = format!("CASE WHEN $6 IS NULL THEN seq - seq % {BATCH_MAX} ELSE seq END");
+            let first = format!("CASE WHEN $3 IS NULL THEN seq - seq % {BATCH_MAX} ELSE seq END");
             let last =
-                format!("CASE WHEN $6 IS NULL THEN seq - seq % {BATCH_MAX} + {} ELSE seq END", BATCH_MAX - 1);
+                format!("CASE WHEN $3 IS NULL THEN seq - seq % {BATCH_MAX} + {} ELSE seq END", BATCH_MAX - 1);
             format!(
-                "noted AS (INSERT INTO {schema}.note (kind, due_at, first, last) \
-                 SELECT 1, coalesce($6, $9), {first}, {last} FROM {rows} WHERE $5 = 1)"
+                "noted AS (INSERT INTO {schema}.note (about, due_at, first, last) \
+                 SELECT 1, coalesce($3, 0), {first}, {last} FROM {rows} WHERE $2 & 15 = 1)"
             )
         };
-        let inserted = |returning: &str| {
+        let inserted = |id: &str, returning: &str| {
             format!(
-                "INSERT INTO {schema}.record (seq, id, scope, key, {CHANGING}, {FOUND_BY}) \
-                 VALUES (nextval('{schema}.batch') * {BATCH_MAX}, $1::bytea, $2::text, $3::text, {NEW}, {}) \
+                "INSERT INTO {schema}.record (seq, id, {CHANGING}) \
+                 VALUES (nextval('{schema}.batch') * {BATCH_MAX}, {id}::bytea, {NEW}) \
                  ON CONFLICT (id) DO NOTHING RETURNING {returning}",
-                found_by(["$5", "$6", "$14", "$11", "$2"])
             )
+        };
+        let function = |what: &str| format!("{schema}.oncegate_{what}_{name}");
+        // A session may have outlived the node that prepared something under a name: another text, with other parameters, has another.
+        let routine = |what: &str, called: &str, statement: String| {
+            Arc::new(Routine {
+                function: function(what),
+                name: format!("oncegate_{called}_{name}"),
+                statement,
+            })
         };
         Self {
-            locks,
-            opens: format!("{schema}.oncegate_open_{name}"),
-            takes: format!("{schema}.oncegate_take_{name}"),
-            closes: format!("{schema}.oncegate_close_{name}"),
+            locks: digest(&[schema.as_bytes()]),
+            opens: function("open"),
+            // What the functions do, without a function around it. This one's plan is by the index: the table is never a small one, see the migrations.
+            takes: routine(
+                "take",
+                "take",
+                format!(
+                    "SELECT CASE WHEN EXISTS (SELECT FROM {schema}.record WHERE id = $1) THEN false \
+                     ELSE pg_try_advisory_xact_lock($2) END"
+                ),
+            ),
+            closes: routine(
+                "close",
+                "keep",
+                format!(
+                    "INSERT INTO {schema}.record (seq, id, version, state, due_at, rest, look_at, answer) \
+                     VALUES (nextval('{schema}.batch') * {BATCH_MAX}, $1, $2, 2, $3, $4, $3 + {}, $5)",
+                    Look::Kept.first()
+                ),
+            ),
             // One trip. The row is as it was when the statement began: a twin that ends in between is found by the index.
             take: format!(
                 "SELECT CASE WHEN pg_try_advisory_xact_lock($2::bigint) THEN 1 ELSE 0 END::bigint AS number, {shown} \
                  FROM (VALUES (1)) one LEFT JOIN {schema}.record r ON r.id = $1::bytea"
             ),
-            insert_settled: inserted("1::bigint AS number"),
+            insert_settled: inserted("$7", "1::bigint AS number"),
             insert: format!(
-                "WITH inserted AS ({}), {} SELECT count(*) AS number FROM inserted",
-                inserted("seq"),
+                "WITH inserted AS ({}), {}, marked AS (INSERT INTO {schema}.mark (seq, {MARKED}) \
+                 SELECT seq, {MARKED} FROM (SELECT seq, {NEW_MARKED} FROM inserted) new WHERE {IS_MARKED}) \
+                 SELECT count(*) AS number FROM inserted",
+                inserted("$13", "seq"),
                 noted("inserted")
             ),
             // The answer is in the row now, if there is one.
             swap: format!(
-                "WITH swapped AS (UPDATE {schema}.record r SET ({CHANGING}, {FOUND_BY}) = ROW({NEW}, {}) \
-                 WHERE r.id = $1::bytea AND r.version = $2::bigint RETURNING r.seq), \
-                 dropped AS (DELETE FROM {schema}.answer WHERE seq = (SELECT seq FROM swapped)), {} \
-                 SELECT count(*) AS number FROM swapped",
-                found_by(["$5", "$6", "$14", "$11", "$3::text"]),
-                noted("swapped")
+                "WITH changed AS (UPDATE {schema}.record r SET ({CHANGING}) = ROW({NEW}) \
+                 WHERE r.id = $13::bytea AND r.version = $14::bigint RETURNING r.seq), \
+                 swapped AS (SELECT seq, {NEW_MARKED} FROM changed), \
+                 dropped AS (DELETE FROM {schema}.answer WHERE seq = (SELECT seq FROM changed)), {}, {} \
+                 SELECT count(*) AS number FROM changed",
+                noted("changed"),
+                marked(of, "swapped")
             ),
             tell: format!(
                 "INSERT INTO {schema}.entry (id, at, act, node, bytes) \
@@ -115,7 +143,7 @@ impl Join for PostgresStore {
         Some(self.joining.opening(id))
     }
 
-    fn closing(&self, write: &Write) -> Option<String> {
+    fn closing(&self, write: &Write) -> Option<Call> {
         match (&write.change, &write.entry) {
             (Change::Insert(record), None) => self.joining.closing(record),
             // The usual one has nothing to tell, and takes nobody's place.
@@ -128,7 +156,7 @@ impl Join for PostgresStore {
         let shown = ask(connection, "take", &self.joining.take, &values).await?;
         let row = shown.into_iter().next().unwrap_or_default();
         match row.number {
-            Some(1) => Ok(Taken::Mine(decode(id, row)?)),
+            Some(1) => Ok(Taken::Mine(decode(id, &row)?)),
             _ => Ok(Taken::Twin),
         }
     }
@@ -145,17 +173,22 @@ impl Join for PostgresStore {
     async fn join(&self, connection: &mut dyn Connection, write: &Write) -> Result<Joined> {
         let number = match &write.change {
             Change::Insert(record) => {
-                let (scope, key) = (record.address.scope.as_str(), record.address.key.as_str());
-                let mut values = vec![bytes(record.id.as_bytes()), text(scope), text(key)];
-                values.extend(columns(record));
-                let is_settled = matches!(record.state, State::Completed(_));
-                let sql = if is_settled { &self.joining.insert_settled } else { &self.joining.insert };
-                ask(connection, "join", sql, &values).await?
+                let id = bytes(record.id.as_bytes());
+                let row = row_columns(record);
+                let mark = Mark::of(record);
+                if matches!(record.state, State::Completed(_)) && mark.is_empty() {
+                    let values: Vec<_> = row.into_iter().chain([id]).collect();
+                    ask(connection, "join", &self.joining.insert_settled, &values).await?
+                } else {
+                    let values: Vec<_> = row.into_iter().chain(mark_columns(&mark)).chain([id]).collect();
+                    ask(connection, "join", &self.joining.insert, &values).await?
+                }
             }
             Change::Swap { expect, record } => {
-                let scope = text(record.address.scope.as_str());
-                let mut values = vec![bytes(record.id.as_bytes()), int(expect.as_raw()), scope];
-                values.extend(columns(record));
+                let mark = Mark::of(record);
+                let condition = [bytes(record.id.as_bytes()), int(expect.as_raw())];
+                let values: Vec<_> =
+                    row_columns(record).into_iter().chain(mark_columns(&mark)).chain(condition).collect();
                 ask(connection, "join", &self.joining.swap, &values).await?
             }
             Change::Remove { .. } => return Err(cannot_remove()),
@@ -182,23 +215,26 @@ async fn tell(connection: &mut dyn Connection, sql: &str, entry: &Entry) -> Resu
 }
 
 /// What changes, in the order of [`CHANGING`].
-fn columns(record: &Record) -> [Value<'_>; 12] {
-    let micros = |moment: Option<Timestamp>| Value::Int(moment.map(Timestamp::as_micros));
+fn row_columns(record: &Record) -> [Value<'static>; 6] {
     [
         int(record.version.as_raw()),
-        int(i64::from(state_column(record.state.kind()))),
-        micros(record.due_at()),
-        Value::Int(attention_at(record)),
-        micros(record.expires_at),
-        int(record.created_at.as_micros()),
-        int(i64::from(record.is_resumable())),
-        text(record.operation.as_str()),
-        Value::Bytes(Some(Cow::Owned(record.encode_row()))),
-        Value::Bytes(
-            record.provider_reference.as_deref().map(|reference| Cow::Borrowed(reference.as_bytes())),
-        ),
-        Value::Int(doubt_since(record)),
+        int(i64::from(state_column(record))),
+        Value::Int(record.due_at().map(Timestamp::as_micros)),
+        Value::Int(Look::of_joined(record)),
+        Value::Bytes(Some(Cow::Owned(pack(record)))),
         Value::Bytes(record.encode_answer().map(Cow::Owned)),
+    ]
+}
+
+/// What it is found by, in the order of [`NEW_MARKED`].
+fn mark_columns<'r>(mark: &Mark<'r>) -> [Value<'r>; 6] {
+    [
+        Value::Int(mark.line),
+        Value::Int(mark.waits_since),
+        Value::Text(mark.operation.map(Cow::Borrowed)),
+        Value::Int(mark.doubt_since),
+        Value::Int(mark.parked_since),
+        Value::Bytes(mark.reference.map(Cow::Borrowed)),
     ]
 }
 
@@ -206,40 +242,32 @@ impl Statements {
     /// A row that is committed between the function's look and its lock is
     /// not seen; the index refuses later.
     fn opening(&self, id: RecordId) -> Opening {
-        let mut values = String::with_capacity(112);
-        values.push('(');
-        push_bytes(&mut values, id.as_bytes());
-        push_number(&mut values, Some(self.lock_of(id)));
-        values.push(')');
-        let [or_fail, or_tell] =
-            [&self.opens, &self.takes].map(|called| ["SELECT ", called, &values].concat());
-        Opening { or_fail, or_tell }
+        let mut values = Literals::with_capacity(64);
+        values.bytes(id.as_bytes());
+        values.number(self.lock_of(id));
+        let values = values.finish();
+        Opening {
+            or_fail: ["SELECT ", &self.opens, &values].concat(),
+            or_tell: Call::new(Arc::clone(&self.takes), values),
+        }
     }
 
-    /// Of a row that is settled, and whose names need no quoting, as most are; and as short as they are: what is longer is sent as it is, not as digits.
-    fn closing(&self, record: &Record) -> Option<String> {
+    /// Of a row that is settled, as most are; and not longer than they are: what is longer is sent as it is, not as digits.
+    fn closing(&self, record: &Record) -> Option<Call> {
         let answer = record.encode_answer().filter(|answer| answer.len() <= CLOSING_BYTES_MAX)?;
-        let names = [record.address.scope.as_str(), record.address.key.as_str(), record.operation.as_str()];
-        let is_usual = record.provider_reference.is_none() && !record.is_resumable();
-        if !is_usual || !names.into_iter().all(is_plain) {
+        let expires_at =
+            record.expires_at.map(Timestamp::as_micros).filter(|at| (0..=Look::LAST).contains(at))?;
+        if record.provider_reference.is_some() {
             return None;
         }
-        let rest = record.encode_row();
-        let mut query = String::with_capacity(512 + 2 * (rest.len() + answer.len()));
-        query.extend(["SELECT ", &self.closes, "("]);
-        push_bytes(&mut query, record.id.as_bytes());
-        for name in names {
-            query.extend([", '", name, "'"]);
-        }
-        push_number(&mut query, Some(record.version.as_raw()));
-        push_number(&mut query, Some(record.created_at.as_micros()));
-        push_number(&mut query, record.expires_at.map(Timestamp::as_micros));
-        for bytes in [&rest, &answer] {
-            query.push_str(", ");
-            push_bytes(&mut query, bytes);
-        }
-        query.push(')');
-        Some(query)
+        let rest = pack(record);
+        let mut values = Literals::with_capacity(128 + 2 * (rest.len() + answer.len()));
+        values.bytes(record.id.as_bytes());
+        values.number(record.version.as_raw());
+        values.number(expires_at);
+        values.bytes(&rest);
+        values.bytes(&answer);
+        Some(Call::new(Arc::clone(&self.closes), values.finish()))
     }
 
     /// The key's advisory lock: ids are digests, so any eight bytes are as good, and hardly ever meet a lock of the caller's own, or the
@@ -249,53 +277,52 @@ impl Statements {
     }
 }
 
-/// FNV-1a: the same in every version of this program, because nodes of two versions must agree on a lock.
-fn digest(bytes: &[u8]) -> i64 {
-    let start = 0xcbf2_9ce4_8422_2325_u64;
-    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    bytes.iter().fold(start, step).cast_signed()
-}
-
 /// An answer that is longer goes the long way.
 const CLOSING_BYTES_MAX: usize = 16 << 10;
 
-/// Whether this is the same between quotes, whatever the server's settings and its encoding.
-fn is_plain(name: &str) -> bool {
-    name.bytes().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'\'' | b'\\'))
+/// Values in brackets, as the text of a statement has them. Nothing is ever quoted: there are numbers, and bytes as digits.
+struct Literals(String);
+
+impl Literals {
+    fn with_capacity(bytes: usize) -> Self {
+        Self(String::with_capacity(bytes))
+    }
+
+    /// As a literal that is the same whatever `standard_conforming_strings` says. Not cast: to look up a type's name costs the server more than to see by the
+    /// function what the literal is.
+    fn bytes(&mut self, bytes: &[u8]) {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        self.next("E'\\\\x");
+        let mut digits = [0; 128];
+        for bytes in bytes.chunks(digits.len() / 2) {
+            for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
+                pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+            }
+            let (digits, _) = digits.split_at(2 * bytes.len());
+            self.0.push_str(std::str::from_utf8(digits).unwrap_or_default());
+        }
+        self.0.push('\'');
+    }
+
+    fn number(&mut self, number: i64) {
+        self.next(&number.to_string());
+    }
+
+    fn next(&mut self, text: &str) {
+        self.0.push_str(if self.0.is_empty() { "(" } else { ", " });
+        self.0.push_str(text);
+    }
+
+    fn finish(mut self) -> String {
+        self.0.push(')');
+        self.0
+    }
 }
 
-/// As a literal that is the same whatever `standard_conforming_strings` says. Not cast: to look up a type's name costs the server more than to see by the
-/// function what the literal is.
-fn push_bytes(query: &mut String, bytes: &[u8]) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    query.push_str("E'\\\\x");
-    for byte in bytes {
-        query.push(char::from(DIGITS[usize::from(byte >> 4)]));
-        query.push(char::from(DIGITS[usize::from(byte & 15)]));
-    }
-    query.push('\'');
-}
-
-/// As the next of several.
-fn push_number(query: &mut String, number: Option<i64>) {
-    query.push_str(", ");
-    match number {
-        Some(number) => query.push_str(&number.to_string()),
-        None => query.push_str("NULL"),
-    }
-}
-
-fn decode(id: RecordId, row: Shown) -> Result<Option<Box<Record>>> {
-    let Some(rest) = row.rest else { return Ok(None) };
-    let (scope, key) = (row.scope.unwrap_or_default(), row.key.unwrap_or_default());
-    let operation = row.operation.unwrap_or_default();
-    let texts = Texts { scope: &scope, key: &key, operation: &operation };
-    let record = Record::decode_row(texts, &rest, row.answer.as_deref());
-    match record {
-        Ok(record) if record.id == id => Ok(Some(Box::new(record))),
-        Ok(_) => Err(unreadable(Malformed { what: "record" })),
-        Err(malformed) => Err(unreadable(malformed)),
-    }
+fn decode(id: RecordId, row: &Shown) -> Result<Option<Box<Record>>> {
+    let Some(rest) = &row.rest else { return Ok(None) };
+    let record = unpack(id, rest, row.answer.as_deref()).map_err(unreadable)?;
+    Ok(Some(Box::new(record)))
 }
 
 /// Before a commit nothing is written, whatever goes wrong: the caller's transaction is rolled back.
@@ -320,10 +347,6 @@ fn cannot_remove() -> StoreError {
 
 const fn int(number: i64) -> Value<'static> {
     Value::Int(Some(number))
-}
-
-fn text(text: &str) -> Value<'_> {
-    Value::Text(Some(Cow::Borrowed(text)))
 }
 
 fn bytes(bytes: &[u8]) -> Value<'_> {

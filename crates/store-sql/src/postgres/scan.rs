@@ -17,7 +17,7 @@ use oncegate_store::{Due, Moments, SCAN_BYTES_MAX, Scan};
 use tokio_postgres::types::ToSql;
 
 use super::error::Failure;
-use super::row::{decode, state_column};
+use super::row::{Look, RESUMABLE, SEQ, decode, state_number_of};
 use super::session::Session;
 use super::statements::{NOTES_AT_ONCE, Statements};
 
@@ -78,24 +78,27 @@ async fn find(
     let Moments { from, by } = moments;
     let moments = [from.as_micros(), by.as_micros()];
     let limit_rows = i64::try_from(limit).unwrap_or(i64::MAX);
-    let notes = |kind, first_page| Notes { session, statements, kind: state_column(kind), first_page };
+    let notes = |kind, first_page| Notes { session, statements, kind: state_number_of(kind), first_page };
     // Under a note of leases there is hardly anything to be found; under one of answers that have expired, nearly everything.
     let leases = notes(StateKind::InProgress, NOTES_AT_ONCE);
     let answers = notes(StateKind::Completed, ANSWER_NOTES);
-    let lapsed = |resumable| Wanted { state: leases.kind, resumable: Some(resumable), moments, limit };
+    let wanted = |state| Wanted { state, moments, limit };
+    let looked = |look| looked(session, statements, look, moments, limit_rows);
     let (mut found, mut is_late) = (Vec::new(), false);
     match what {
         Due::Pending => found = pending(session, statements, moments, limit_rows).await?,
-        Due::Doubted => found = attended(session, statements, "doubted", moments, limit_rows).await?,
-        Due::Lapsed => is_late = noted(&leases, &lapsed(false), time, &mut found).await?,
-        Due::Resumable => is_late = noted(&leases, &lapsed(true), time, &mut found).await?,
+        Due::Doubted => found = looked(Look::Doubted).await?,
+        Due::Lapsed => is_late = noted(&leases, &wanted(leases.kind), time, &mut found).await?,
+        Due::Resumable => {
+            is_late = noted(&leases, &wanted(leases.kind | RESUMABLE), time, &mut found).await?;
+        }
         Due::Expired => {
-            let expired = Wanted { state: answers.kind, resumable: None, moments, limit };
+            let expired = wanted(answers.kind);
             // In this order: notes of leases become notes of answers, and never the other way round.
             is_late = noted(&leases, &expired, time / 2, &mut found).await?;
             is_late |= noted(&answers, &expired, time / 2, &mut found).await?;
-            found.extend(attended(session, statements, "expired", moments, limit_rows).await?);
-            found.extend(kept(session, statements, moments, limit_rows).await?);
+            found.extend(looked(Look::Expiring).await?);
+            found.extend(looked(Look::Kept).await?);
         }
     }
     keep_first(&mut found, limit);
@@ -115,42 +118,31 @@ async fn pending(
     found.collect()
 }
 
-/// Off the usual path.
-async fn attended(
+/// What no note says anything of.
+async fn looked(
     session: &Session,
     statements: &Statements,
-    what: &str,
-    [from, by]: [i64; 2],
+    look: Look,
+    moments: [i64; 2],
     limit: i64,
 ) -> Result<Vec<Found>, Failure> {
-    let rows = session.query(&statements.attended, &[&what, &by, &limit, &from]).await?;
-    let moment = if what == "expired" { 2 } else { 1 };
-    let found = rows
-        .iter()
-        .map(|row| Ok(Found { seq: row.try_get(0)?, moment: row.try_get(moment)?, answer_bytes: 0 }));
-    found.collect()
-}
-
-/// Written in a caller's transaction, settled already.
-async fn kept(
-    session: &Session,
-    statements: &Statements,
-    [from, by]: [i64; 2],
-    limit: i64,
-) -> Result<Vec<Found>, Failure> {
-    let rows = session.query(&statements.kept, &[&by, &limit, &from]).await?;
+    let [from, by] = moments.map(|moment| look.at(Timestamp::from_micros(moment)));
+    let rows = session.query(&statements.looked, &[&from, &by, &limit]).await?;
     let found = rows.iter().map(|row| {
-        let answer_bytes: i32 = row.try_get(2)?;
-        Ok(Found { seq: row.try_get(0)?, moment: row.try_get(1)?, answer_bytes: i64::from(answer_bytes) })
+        let (moment, answer_bytes): (i64, i32) = (row.try_get(1)?, row.try_get(2)?);
+        Ok(Found {
+            seq: row.try_get(0)?,
+            moment: Look::moment(moment),
+            answer_bytes: i64::from(answer_bytes),
+        })
     });
     found.collect()
 }
 
 /// What is looked for under notes.
 struct Wanted {
+    /// As in its column.
     state: i16,
-    /// Only those whose lapsed lease is the completer's, or only the others.
-    resumable: Option<bool>,
     /// From when until when.
     moments: [i64; 2],
     limit: usize,
@@ -249,9 +241,9 @@ impl Notes<'_> {
         until: i64,
     ) -> Result<Vec<Found>, Failure> {
         let limit = i64::try_from(wanted.limit).unwrap_or(i64::MAX);
-        let Wanted { state, resumable, moments: [earliest, _], .. } = wanted;
-        let bound: [&(dyn ToSql + Sync); 10] =
-            [&self.kind, &from.0, &from.1, &to.0, &to.1, state, &until, resumable, &limit, earliest];
+        let Wanted { state, moments: [earliest, _], .. } = wanted;
+        let bound: [&(dyn ToSql + Sync); 9] =
+            [&self.kind, &from.0, &from.1, &to.0, &to.1, state, &until, &limit, earliest];
         let rows = self.session.query(&self.statements.noted, &bound).await?;
         let found = rows.iter().map(|row| {
             let answer_bytes: i32 = row.try_get(2)?;
@@ -315,7 +307,7 @@ impl Reading<'_> {
             let moment = self.what.moment(&record).filter(|moment| self.moments.contain(*moment));
             if let Some(moment) = moment {
                 self.bytes += answer_bytes(&record);
-                self.records.push((moment, row.try_get(6)?, record));
+                self.records.push((moment, row.try_get(SEQ)?, record));
             }
         }
         Ok(())

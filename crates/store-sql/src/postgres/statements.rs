@@ -32,6 +32,8 @@ pub(super) struct Statements {
     pub(super) reserve: Query,
     /// Any new rows.
     pub(super) insert: Query,
+    /// Waits for each of these rows, in order, and has it until the transaction ends.
+    pub(super) lock: Query,
     /// Answers of rows that had none, which expire when they usually do.
     pub(super) settle: Query,
     /// Any answers.
@@ -43,9 +45,8 @@ pub(super) struct Statements {
     pub(super) page: Query,
     pub(super) tidy: Query,
     pub(super) noted: Query,
-    pub(super) attended: Query,
-    /// Answers that were written with their rows, and have expired.
-    pub(super) kept: Query,
+    /// What one worker looks for that no note says anything of, see [`super::row::Look`].
+    pub(super) looked: Query,
     /// Heads of the lines that wait, and the first rows of some.
     pub(super) lines: Query,
     pub(super) of_lines: Query,
@@ -106,26 +107,27 @@ pub(super) const BATCH_MAX: usize = 1 << 16;
 pub(super) const NOTES_AT_ONCE: i64 = 128;
 
 /// What an insert binds, in order, after the place.
-const INSERTED: &str = "id, version, state, due_at, attention_at, expires_at, created_at, resumable, scope, key, operation, rest, reference, \
-                        doubt_since";
+const INSERTED: &str = "id, version, state, due_at, look_at, rest";
+/// What only few rows are found by, see [`super::row::Mark`].
+pub(super) const MARKED: &str = "line, waits_since, operation, doubt_since, parked_since, reference";
+/// Whether a row has any of it.
+pub(super) const IS_MARKED: &str = "num_nonnulls(line, doubt_since, reference) > 0";
 
 impl Statements {
     #[expect(clippy::too_many_lines, reason = "a list of statements, one after the other")]
     pub(super) fn new(schema: &Schema) -> Self {
         let (record, answer, note) =
             (table(schema, "record"), table(schema, "answer"), table(schema, "note"));
-        let select = format!(
-            "SELECT r.id, r.scope, r.key, r.operation, r.rest, \
-             {} AS answer, r.seq FROM {record} r",
-            answer_of(schema)
-        );
+        let mark = table(schema, "mark");
+        // `row::decode` reads them in this order.
+        let select = format!("SELECT r.id, r.rest, {} AS answer, r.seq FROM {record} r", answer_of(schema));
         let quoted = schema.quoted();
         let last = BATCH_MAX - 1;
         let batch =
             format!("batch AS MATERIALIZED (SELECT nextval('{quoted}.batch') * {BATCH_MAX} AS first)");
         let noted = |due: &str| {
             format!(
-                "noted AS (INSERT INTO {note} (kind, due_at, first, last) SELECT 1, {due}, first, first + {last} FROM batch \
+                "noted AS (INSERT INTO {note} (about, due_at, first, last) SELECT 1, {due}, first, first + {last} FROM batch \
                  WHERE EXISTS (SELECT FROM inserted))"
             )
         };
@@ -140,46 +142,45 @@ impl Statements {
         let swapped = |answers: bool| {
             format!(
                 "swapped AS (UPDATE {record} r SET version = new.version, state = new.state, due_at = new.due_at, \
-                 kept_until = NULL, attention_at = new.attention_at, expires_at = new.expires_at, created_at = new.created_at, \
-                 resumable = new.resumable, operation = new.operation, rest = new.rest, reference = new.reference, \
-                 doubt_since = new.doubt_since, answer = NULL, ({FOUND_BY}) = ROW({found_by}) FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::smallint[], $5::bigint[], $6::bigint[], \
-                 $7::bigint[], $8::bigint[], $9::boolean[], $10::text[], $11::bytea[], $12::bytea[], $13::bigint[]{types}) \
-                 AS new (id, expect, version, state, due_at, attention_at, expires_at, created_at, resumable, operation, \
-                 rest, reference, doubt_since{names}) WHERE {found} RETURNING r.id, r.seq, r.state, r.due_at{returned})",
-                found_by =
-                    found_by(["new.state", "new.due_at", "new.doubt_since", "new.operation", "r.scope"]),
+                 look_at = new.look_at, rest = new.rest, answer = NULL FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], \
+                 $4::smallint[], $5::bigint[], $6::bigint[], $7::bytea[], $8::bigint[], $9::bigint[], $10::text[], \
+                 $11::bigint[], $12::bigint[], $13::bytea[]{types}) \
+                 AS new (id, expect, version, state, due_at, look_at, rest, {MARKED}{names}) \
+                 WHERE {found} RETURNING r.id, r.seq, r.state, r.due_at, {MARKED}{returned})",
                 types = if answers { ", $14::bytea[]" } else { "" },
                 names = if answers { ", answer" } else { "" },
                 returned = if answers { ", new.answer" } else { "" },
             )
         };
+        let marked = marked(schema, "swapped");
         // A note of its own for each: that of its batch may be put off beyond its moment, or be of the other kind.
         let noted_alone = |state: i16| {
             format!(
-                "noted AS (INSERT INTO {note} (kind, due_at, first, last) SELECT {state}, due_at, seq, seq FROM swapped \
-                 WHERE due_at IS NOT NULL AND state = {state})"
+                "noted AS (INSERT INTO {note} (about, due_at, first, last) SELECT {state}, due_at, seq, seq FROM swapped \
+                 WHERE due_at IS NOT NULL AND state & 15 = {state})"
             )
         };
         let now = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
         // Each of these with nothing beside it, or with the entries of those of its rows that were changed.
         let insert = |entered: &str| {
             format!(
-                "WITH {batch}, inserted AS (INSERT INTO {record} (seq, {INSERTED}, {FOUND_BY}) \
-                 SELECT (SELECT first FROM batch) + place, {INSERTED}, {} FROM unnest($1::integer[], $2::bytea[], \
-                 $3::bigint[], $4::smallint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::boolean[], \
-                 $10::text[], $11::text[], $12::text[], $13::bytea[], $14::bytea[], $15::bigint[]) AS new (place, {INSERTED}) \
+                "WITH {batch}, inserted AS (INSERT INTO {record} (seq, {INSERTED}) \
+                 SELECT (SELECT first FROM batch) + place, {INSERTED} FROM unnest($1::integer[], $2::bytea[], \
+                 $3::bigint[], $4::smallint[], $5::bigint[], $6::bigint[], $7::bytea[]) AS new (place, {INSERTED}) \
                  ON CONFLICT (id) DO NOTHING RETURNING id, seq), {}, \
                  kept AS (INSERT INTO {answer} (seq, bytes) SELECT inserted.seq, new.answer FROM inserted \
-                 JOIN unnest($2::bytea[], $16::bytea[]) AS new (id, answer) ON new.id = inserted.id \
-                 WHERE new.answer IS NOT NULL){entered} {}",
-                found_by(["new.state", "new.due_at", "new.doubt_since", "new.operation", "new.scope"]),
-                noted("$17::bigint"),
+                 JOIN unnest($2::bytea[], $8::bytea[]) AS new (id, answer) ON new.id = inserted.id \
+                 WHERE new.answer IS NOT NULL), \
+                 marked AS (INSERT INTO {mark} (seq, {MARKED}) SELECT inserted.seq, {MARKED} FROM inserted \
+                 JOIN unnest($2::bytea[], $9::bigint[], $10::bigint[], $11::text[], $12::bigint[], $13::bigint[], $14::bytea[]) \
+                 AS new (id, {MARKED}) ON new.id = inserted.id WHERE {IS_MARKED}){entered} {}",
+                noted("$15::bigint"),
                 told("inserted")
             )
         };
         let settle_over = |entered: &str| {
             format!(
-                "WITH {}, {}, kept AS (INSERT INTO {answer} (seq, bytes) SELECT seq, answer FROM swapped \
+                "WITH {}, {}, {marked}, kept AS (INSERT INTO {answer} (seq, bytes) SELECT seq, answer FROM swapped \
                  ON CONFLICT (seq) DO UPDATE SET bytes = excluded.bytes){entered} {}",
                 swapped(true),
                 noted_alone(2),
@@ -188,20 +189,22 @@ impl Statements {
         };
         let move_on = |entered: &str| {
             format!(
-                "WITH {}, {}, dropped AS (DELETE FROM {answer} WHERE seq = ANY(ARRAY(SELECT seq FROM swapped))){entered} {}",
+                "WITH {}, {}, {marked}, dropped AS (DELETE FROM {answer} WHERE seq = ANY(ARRAY(SELECT seq FROM swapped))){entered} {}",
                 swapped(false),
                 noted_alone(1),
                 told("swapped")
             )
         };
-        // Settled states only, past retention by this server's own clock.
+        // Settled states only, past retention by this server's own clock. What is settled is due when it expires.
         let remove = |entered: &str| {
             format!(
                 "WITH removed AS (DELETE FROM {record} r \
                  USING unnest($1::bytea[], $2::bigint[], $3::bigint[]) AS old (id, expect, grace) \
                  WHERE r.id = ANY($1::bytea[]) AND r.id = old.id AND r.version = old.expect \
-                 AND r.state IN (2, 3, 5) AND r.expires_at <= {now} - old.grace RETURNING r.id, r.seq), \
-                 dropped AS (DELETE FROM {answer} WHERE seq = ANY(ARRAY(SELECT seq FROM removed))){entered} {}",
+                 AND r.state IN (2, 3, 5) AND r.due_at <= {now} - old.grace RETURNING r.id, r.seq), \
+                 dropped AS (DELETE FROM {answer} WHERE seq = ANY(ARRAY(SELECT seq FROM removed))), \
+                 {}{entered} {}",
+                unmarked(schema, "removed"),
                 told("removed")
             )
         };
@@ -210,29 +213,30 @@ impl Statements {
             reserve: query(
                 0,
                 format!(
-                    "WITH {batch}, inserted AS (INSERT INTO {record} (seq, id, version, state, due_at, created_at, resumable, \
-                     scope, key, operation, rest) SELECT (SELECT first FROM batch) + place, id, version, 1, due_at, \
-                     created_at, false, scope, key, operation, rest FROM unnest($1::integer[], $2::bytea[], $3::bigint[], \
-                     $4::bigint[], $5::bigint[], $6::text[], $7::text[], $8::text[], $9::bytea[]) \
-                     AS new (place, id, version, due_at, created_at, scope, key, operation, rest) \
+                    "WITH {batch}, inserted AS (INSERT INTO {record} (seq, id, version, state, due_at, rest) \
+                     SELECT (SELECT first FROM batch) + place, id, version, 1, due_at, rest \
+                     FROM unnest($1::integer[], $2::bytea[], $3::bigint[], $4::bigint[], $5::bytea[]) \
+                     AS new (place, id, version, due_at, rest) \
                      ON CONFLICT (id) DO NOTHING RETURNING id), {} {}",
-                    noted("$10::bigint"),
+                    noted("$6::bigint"),
                     told("inserted")
                 ),
             ),
             insert: query(1, insert("")),
-            insert_told: query(14, insert(&entered("inserted", 18))),
+            insert_told: query(14, insert(&entered("inserted", 16))),
+            lock: query(
+                38,
+                format!("SELECT FROM {record} WHERE id = ANY($1::bytea[]) ORDER BY id FOR UPDATE"),
+            ),
             settle: query(
                 2,
                 format!(
                     "WITH swapped AS (UPDATE {record} r SET version = new.version, state = 2, due_at = new.due_at, \
-                     attention_at = NULL, expires_at = new.due_at, created_at = new.created_at, operation = new.operation, \
-                     rest = new.rest, reference = new.reference, doubt_since = NULL, line = NULL, waits_since = NULL, \
-                     parked_since = NULL, answer = NULL FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], \
-                     $4::bigint[], $5::bigint[], $6::text[], $7::bytea[], $8::bytea[], $9::bytea[]) \
-                     AS new (id, expect, version, due_at, created_at, operation, rest, reference, answer) \
-                     WHERE {found} RETURNING r.id, r.seq, new.answer), \
+                     look_at = NULL, rest = new.rest, answer = NULL FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], \
+                     $4::bigint[], $5::bytea[], $6::bytea[]) AS new (id, expect, version, due_at, rest, answer) \
+                     WHERE {found} RETURNING r.id, r.seq, new.answer), {}, \
                      kept AS (INSERT INTO {answer} (seq, bytes) SELECT seq, answer FROM swapped) {}",
+                    unmarked(schema, "swapped"),
                     told("swapped")
                 ),
             ),
@@ -248,54 +252,45 @@ impl Statements {
                 13,
                 format!(
                     "SELECT count(*), max(due_at), (array_agg(no ORDER BY due_at DESC, no DESC))[1], {now} \
-                     FROM (SELECT due_at, no FROM {note} WHERE kind = $1::smallint AND due_at <= $2::bigint \
+                     FROM (SELECT due_at, no FROM {note} WHERE about = $1::smallint AND due_at <= $2::bigint \
                      AND (due_at, no) > ($3::bigint, $4::bigint) \
                      ORDER BY due_at, no LIMIT $5::bigint) n"
                 ),
             ),
             tidy: query(7, tidy(&record, &note)),
             noted: query(8, noted_rows(schema, &record, &note)),
-            attended: query(
+            looked: query(
                 9,
                 format!(
-                    "SELECT seq, due_at, expires_at, state FROM {record} r WHERE attention_at <= $2::bigint \
-                     AND CASE $1::text WHEN 'doubted' THEN state = 4 AND due_at BETWEEN $4::bigint AND $2 \
-                     ELSE state IN (0, 3, 5) AND expires_at BETWEEN $4 AND $2 END \
-                     ORDER BY CASE $1::text WHEN 'expired' THEN expires_at ELSE due_at END, seq LIMIT $3::bigint"
-                ),
-            ),
-            kept: query(
-                33,
-                format!(
-                    "SELECT seq, kept_until, {} FROM {record} r WHERE kept_until BETWEEN $3::bigint AND $1::bigint \
-                     ORDER BY kept_until, seq LIMIT $2::bigint",
+                    "SELECT seq, look_at, CASE WHEN state = 2 THEN {} ELSE 0 END FROM {record} r \
+                     WHERE look_at BETWEEN $1::bigint AND $2::bigint ORDER BY look_at, seq LIMIT $3::bigint",
                     bytes_of_answer(schema, "octet_length(r.answer)")
                 ),
             ),
-            lines: query(34, lines(&record)),
+            lines: query(33, lines(&mark)),
             of_lines: query(
-                35,
+                34,
                 format!(
                     "SELECT l.place, r.seq FROM unnest($1::bigint[]) WITH ORDINALITY AS l (line, place), \
-                     LATERAL (SELECT seq, waits_since FROM {record} WHERE line = l.line AND waits_since <= $2::bigint \
+                     LATERAL (SELECT seq, waits_since FROM {mark} WHERE line = l.line AND waits_since <= $2::bigint \
                      AND operation = ANY($3::text[]) ORDER BY waits_since, seq LIMIT $4::bigint) r \
                      ORDER BY l.place, r.waits_since, r.seq"
                 ),
             ),
             backlog: query(
-                36,
+                35,
                 format!(
-                    "SELECT count(*), min(waits_since) FROM (SELECT waits_since FROM {record} \
+                    "SELECT count(*), min(waits_since) FROM (SELECT waits_since FROM {mark} \
                      WHERE line BETWEEN {} AND {} LIMIT $1::bigint) r",
                     i64::MIN + 1,
                     i64::MAX
                 ),
             ),
-            doubts: query(38, doubts(&record)),
+            doubts: query(37, doubts(&mark)),
             pending: query(
-                37,
+                36,
                 format!(
-                    "SELECT seq, waits_since FROM {record} WHERE line BETWEEN {} AND {} AND waits_since BETWEEN $3::bigint AND $1::bigint \
+                    "SELECT seq, waits_since FROM {mark} WHERE line BETWEEN {} AND {} AND waits_since BETWEEN $3::bigint AND $1::bigint \
                      ORDER BY waits_since, seq LIMIT $2::bigint",
                     i64::MIN + 1,
                     i64::MAX
@@ -311,9 +306,9 @@ impl Statements {
             ),
             trail: Trail::new(schema, 18),
             outbox: Outbox::new(schema, 24),
-            by_reference: format!("r.seq = ANY(ARRAY(SELECT seq FROM {record} WHERE reference = ?))"),
+            by_reference: format!("r.seq = ANY(ARRAY(SELECT seq FROM {mark} WHERE reference = ?))"),
             by_doubt: format!(
-                "r.seq = ANY(ARRAY(SELECT seq FROM {record} WHERE doubt_since BETWEEN {} AND {}))",
+                "r.seq = ANY(ARRAY(SELECT seq FROM {mark} WHERE doubt_since BETWEEN {} AND {}))",
                 i64::MIN + 1,
                 i64::MAX
             ),
@@ -323,23 +318,22 @@ impl Statements {
 }
 
 /// Counts no more than `$1` of each; both the count and the oldest through an index that knows of nothing else.
-fn doubts(record: &str) -> String {
-    let of = |column: &str, only: &str| {
-        let all = format!("FROM {record} WHERE {column} BETWEEN {} AND {}{only}", i64::MIN + 1, i64::MAX);
+fn doubts(mark: &str) -> String {
+    let of = |column: &str| {
+        let all = format!("FROM {mark} WHERE {column} BETWEEN {} AND {}", i64::MIN + 1, i64::MAX);
         format!(
             "(SELECT count(*) FROM (SELECT {column} {all} LIMIT $1::bigint) r), \
              (SELECT {column} {all} ORDER BY {column} LIMIT 1)"
         )
     };
-    // What a node of an earlier release has settled may still say that it was parked.
-    format!("SELECT {}, {}", of("doubt_since", ""), of("parked_since", " AND state = 4 AND due_at IS NULL"))
+    format!("SELECT {}, {}", of("doubt_since"), of("parked_since"))
 }
 
 /// The heads of the lines after `$1`, at most `$2`: from one to the next through the index, however long each is.
-fn lines(record: &str) -> String {
+fn lines(mark: &str) -> String {
     let next = |after: &str| {
         format!(
-            "SELECT line, waits_since, operation FROM {record} WHERE line > {after} ORDER BY line, waits_since, seq LIMIT 1"
+            "SELECT line, waits_since, operation FROM {mark} WHERE line > {after} ORDER BY line, waits_since, seq LIMIT 1"
         )
     };
     format!(
@@ -352,7 +346,7 @@ fn lines(record: &str) -> String {
 
 /// The notes of kind `$1` after the one that was due at `$2` and has the number `$3`, up to the one of `$4` and `$5`: a page, and
 /// what others have put there since it was read.
-const ON_PAGE: &str = "kind = $1::smallint AND (due_at, no) > ($2::bigint, $3::bigint) AND (due_at, no) <= ($4::bigint, $5::bigint)";
+const ON_PAGE: &str = "about = $1::smallint AND (due_at, no) > ($2::bigint, $3::bigint) AND (due_at, no) <= ($4::bigint, $5::bigint)";
 
 /// Looks at the notes of a page, and puts each off until the first of its rows is due, or until `$6` for rows that an index finds; one
 /// that has no rows any more goes. One of leases becomes one of answers when none of its rows is in progress. A note of one row
@@ -366,28 +360,28 @@ fn tidy(record: &str, note: &str) -> String {
     format!(
         "WITH due AS MATERIALIZED (SELECT no, due_at, first, last FROM {note} WHERE {ON_PAGE} \
          ORDER BY due_at, no LIMIT {NOTES_AT_ONCE} FOR UPDATE SKIP LOCKED), \
-         looked AS MATERIALIZED (SELECT due.no, r.moment, r.kind, r.rows = 0 \
+         looked AS MATERIALIZED (SELECT due.no, r.moment, r.about, r.rows = 0 \
          OR lead(due.no) OVER (PARTITION BY due.first, due.last, due.due_at ORDER BY due.no) IS NOT NULL AS is_over \
-         FROM due, LATERAL (SELECT count(*) AS rows, CASE WHEN bool_or(state = 1) THEN $1 ELSE 2 END AS kind, \
-         min(CASE WHEN state IN ($1, 2) THEN coalesce(due_at, $6::bigint) ELSE $6 END) AS moment FROM {record} \
+         FROM due, LATERAL (SELECT count(*) AS rows, CASE WHEN bool_or(state & 15 = 1) THEN $1 ELSE 2 END AS about, \
+         min(CASE WHEN state & 15 IN ($1, 2) THEN coalesce(due_at, $6::bigint) ELSE $6 END) AS moment FROM {record} \
          WHERE seq BETWEEN due.first AND due.last \
-         AND (due.first < due.last OR (state = $1 AND due_at = due.due_at))) r), \
+         AND (due.first < due.last OR (state & 15 = $1 AND due_at = due.due_at))) r), \
          gone AS (DELETE FROM {note} WHERE no = ANY(ARRAY(SELECT no FROM looked WHERE is_over))) \
-         UPDATE {note} n SET kind = looked.kind, due_at = greatest(looked.moment, n.due_at) FROM looked \
+         UPDATE {note} n SET about = looked.about, due_at = greatest(looked.moment, n.due_at) FROM looked \
          WHERE n.no = ANY(ARRAY(SELECT no FROM looked WHERE NOT is_over)) AND n.no = looked.no \
-         AND (looked.kind <> n.kind OR looked.moment > n.due_at)"
+         AND (looked.about <> n.about OR looked.moment > n.due_at)"
     )
 }
 
-/// The rows under the notes of a page that are in the state `$6` and due from `$10` until `$7`, the longest first, at most `$9`, with the size of
-/// their answers; `$8`: only those whose lapsed lease is the completer's, or only the others.
+/// The rows under the notes of a page that have `$6` for their state and are due from `$9` until `$7`, the longest first, at most `$8`, with the size of
+/// their answers.
 fn noted_rows(schema: &Schema, record: &str, note: &str) -> String {
     format!(
         "SELECT r.seq, r.due_at, {} FROM (SELECT DISTINCT r.seq, r.due_at, r.bytes \
          FROM (SELECT first, last FROM {note} WHERE {ON_PAGE}) n, \
          LATERAL (SELECT seq, due_at, octet_length(answer) AS bytes FROM {record} WHERE seq BETWEEN n.first AND n.last AND state = $6::smallint \
-         AND due_at BETWEEN $10::bigint AND $7::bigint AND ($8::boolean IS NULL OR resumable = $8) OFFSET 0) r \
-         ORDER BY r.due_at, r.seq LIMIT $9::bigint) r ORDER BY r.due_at, r.seq",
+         AND due_at BETWEEN $9::bigint AND $7::bigint OFFSET 0) r \
+         ORDER BY r.due_at, r.seq LIMIT $8::bigint) r ORDER BY r.due_at, r.seq",
         bytes_of_answer(schema, "r.bytes")
     )
 }
@@ -403,14 +397,23 @@ fn bytes_of_answer(schema: &Schema, in_row: &str) -> String {
     format!("coalesce({in_row}, (SELECT octet_length(bytes) FROM {answer} a WHERE a.seq = r.seq), 0)")
 }
 
-/// Columns by which rows are found off the usual path, and NULL on it.
-pub(super) const FOUND_BY: &str = "line, waits_since, parked_since";
-
-/// What they are, of a row with these columns.
-pub(super) fn found_by([state, due_at, doubt_since, operation, scope]: [&str; 5]) -> String {
+/// Writes what those of the changed `rows` are found by that are found by anything, whatever it was before, and removes what the others were.
+pub(super) fn marked(schema: &Schema, rows: &str) -> String {
+    let new: Vec<_> = MARKED.split(", ").map(|column| format!("excluded.{column}")).collect();
     format!(
-        "CASE WHEN {state} = 0 THEN hashtextextended({operation} || ' ' || {scope} COLLATE \"C\", 0) END, \
-         CASE WHEN {state} = 0 THEN {due_at} END, CASE WHEN {due_at} IS NULL THEN {doubt_since} END"
+        "marked AS (INSERT INTO {} (seq, {MARKED}) SELECT seq, {MARKED} FROM {rows} WHERE {IS_MARKED} \
+         ON CONFLICT (seq) DO UPDATE SET ({MARKED}) = ROW({})), {}",
+        table(schema, "mark"),
+        new.join(", "),
+        unmarked(schema, &format!("{rows} WHERE NOT {IS_MARKED}"))
+    )
+}
+
+/// Removes what these rows were found by.
+fn unmarked(schema: &Schema, rows: &str) -> String {
+    format!(
+        "unmarked AS (DELETE FROM {} WHERE seq = ANY(ARRAY(SELECT seq FROM {rows})))",
+        table(schema, "mark")
     )
 }
 

@@ -7,16 +7,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use oncegate_core::identity::RecordId;
 use oncegate_core::time::Timestamp;
+use oncegate_store::join::{Join, Routine};
 use oncegate_store::turns::{BACKLOG_MAX, Backlog};
 use oncegate_test_servers::shared;
 use tokio_postgres::types::Type;
 
+use super::row::{Look, digest};
 use super::session::Session;
 use super::settings::{Schema, Settings};
 use super::statements::types::placeholders;
 use super::statements::{
-    FOUND_BY, QUERIES, Query, SETUP_PAGES, SETUP_READ, SETUP_WRITE, SETUP_WRITE_LOCAL, Statements, found_by,
+    QUERIES, Query, SETUP_PAGES, SETUP_READ, SETUP_WRITE, SETUP_WRITE_LOCAL, Statements,
 };
 use super::{PostgresOptions, PostgresStore, migrate};
 
@@ -24,7 +27,7 @@ mod outbox;
 mod pages;
 
 const BATCH: u64 = 64;
-const TABLES: [&str; 6] = ["record", "answer", "note", "entry", "apart", "job"];
+const TABLES: [&str; 7] = ["record", "mark", "answer", "note", "entry", "apart", "job"];
 /// The first 128 notes of [`Place::fill`].
 const PAGE: &str = "1, 4000000000000000, 0, 4000000000012701, 4100000000000000";
 
@@ -62,10 +65,11 @@ impl Place {
     async fn fill(&self, rows: u64) {
         self.run(&format!(
             "INSERT INTO {{}}.record SELECT n, int8send(n * 2654435761 % 4294967296) || int8send(n), 1, 1, 1, \
-             CASE WHEN n % 1000 = 0 THEN 4000000000000000 END, 1, 1, false, 's', n::text, 'o', '' \
-             FROM generate_series(1, {rows}) n; \
+             '', CASE WHEN n % 1000 = 0 THEN 4000000000000000 END FROM generate_series(1, {rows}) n; \
+             INSERT INTO {{}}.mark SELECT n, w, w, 'o', d, d, int8send(n) FROM generate_series(1, {rows}) n, \
+             LATERAL (SELECT CASE WHEN n % 1000 = 0 THEN n END AS w, CASE WHEN n % 1000 = 1 THEN n END AS d) few; \
              INSERT INTO {{}}.answer SELECT n, '' FROM generate_series(1, {rows}) n; \
-             INSERT INTO {{}}.note (kind, due_at, first, last) SELECT 1, 4000000000000000 + n, n, n + 99 \
+             INSERT INTO {{}}.note (about, due_at, first, last) SELECT 1, 4000000000000000 + n, n, n + 99 \
              FROM generate_series(1, {rows}, 100) n; \
              INSERT INTO {{}}.entry (id, at, act, node, bytes) SELECT int8send(n), n, 1, '', '' \
              FROM generate_series(1, {rows}) n; \
@@ -88,6 +92,7 @@ impl Place {
         vec![
             ("reserve", &all.reserve, SETUP_WRITE),
             ("insert", &all.insert, SETUP_WRITE),
+            ("lock_rows", &all.lock, SETUP_WRITE),
             ("settle", &all.settle, SETUP_WRITE),
             ("settle_over", &all.settle_over, SETUP_WRITE),
             ("move_on", &all.move_on, SETUP_WRITE),
@@ -117,8 +122,7 @@ impl Place {
             ("page", &all.page, SETUP_READ),
             ("tidy", &all.tidy, SETUP_READ),
             ("noted", &all.noted, SETUP_READ),
-            ("attended", &all.attended, SETUP_READ),
-            ("kept", &all.kept, SETUP_READ),
+            ("looked", &all.looked, SETUP_READ),
             ("lines", &all.lines, SETUP_READ),
             ("of_lines", &all.of_lines, SETUP_READ),
             ("backlog", &all.backlog, SETUP_READ),
@@ -145,7 +149,14 @@ fn bound(what: &str, query: &Query, first: u64) -> String {
         "drop_entries" | "drop_jobs" => return format!("1000, {BATCH}"),
         "keep_apart" => return "'\\x00', 1, 1, '\\x00'".to_owned(),
         "apart" => return format!("10, '\\x00', {BATCH}"),
-        "noted" => return format!("{PAGE}, 1, 4100000000000000, NULL, {BATCH}, 0"),
+        "noted" => return format!("{PAGE}, 1, 4100000000000000, {BATCH}, 0"),
+        "looked" => return format!("0, 4100000000000000, {BATCH}"),
+        "backlog" | "doubts" => return BATCH.to_string(),
+        "pending" => return format!("1000, {BATCH}, 0"),
+        "of_lines" => {
+            let lines: Vec<_> = (first..first + BATCH).map(|line| (1000 * line).to_string()).collect();
+            return format!("ARRAY[{}], 4100000000000000, ARRAY['o'], {BATCH}", lines.join(", "));
+        }
         _ => {}
     }
     let mut is_id = true;
@@ -163,7 +174,6 @@ fn bound(what: &str, query: &Query, first: u64) -> String {
             &Type::INT8_ARRAY | &Type::INT2_ARRAY => array(&|_| "1".to_owned()),
             &Type::BOOL_ARRAY => array(&|_| "false".to_owned()),
             &Type::TEXT_ARRAY => array(&|n| n.to_string()),
-            &Type::TEXT => "'doubted'".to_owned(),
             &Type::BOOL => "false".to_owned(),
             &Type::BYTEA => "'\\x00'".to_owned(),
             _ => "1".to_owned(),
@@ -192,8 +202,9 @@ fn is_by_index(what: &str, plan: &str) {
     let expected = match what {
         "reserve" | "insert" => ["Conflict Arbiter Indexes: record_id", "Insert on record"],
         "insert_told" => ["Conflict Arbiter Indexes: record_id", "Insert on entry"],
-        "settle" | "settle_over" | "move_on" | "remove" | "read_refused" | "read" => {
-            ["using record_id on record", "Index Cond: (id = ANY ("]
+        "read_refused" | "read" => ["using record_id on record", "Index Cond: (id = ANY ("],
+        "settle" | "settle_over" | "move_on" | "remove" => {
+            ["using record_id on record", "using mark_pkey on mark"]
         }
         "settle_told" | "move_on_told" | "remove_told" => ["using record_id on record", "Insert on entry"],
         "tell" => ["Insert on entry", "Conflict Resolution: NOTHING"],
@@ -210,14 +221,14 @@ fn is_by_index(what: &str, plan: &str) {
         "parked" => ["using job_parked on job", "Index Cond: (seq > "],
         "drop_jobs" => ["using job_over on job", "using job_pkey on job"],
         "read_by_seq" => ["using record_seq on record", "Index Cond: (seq = ANY ("],
-        "kept" => ["using record_kept on record", "Index Cond: ((kept_until >= "],
-        "lines" => ["using record_waiting on record", "Index Cond: (line > "],
-        "of_lines" => ["using record_waiting on record", "Index Cond: ((line = "],
-        "backlog" | "pending" => ["using record_waiting on record", "Index Cond: ((line >= "],
-        "doubts" => ["using record_doubt_since on record", "using record_parked_since on record"],
-        "page" => ["using note_due on note", "Index Cond: ((kind = "],
+        "lines" => ["using mark_waiting on mark", "Index Cond: (line > "],
+        "of_lines" => ["using mark_waiting on mark", "Index Cond: ((line = "],
+        "backlog" | "pending" => ["using mark_waiting on mark", "Index Cond: ((line >= "],
+        "doubts" => ["using mark_doubt_since on mark", "using mark_parked_since on mark"],
+        "page" => ["using note_due on note", "Index Cond: ((about = "],
+        "opening" => ["using record_id on record", "Index Cond: (id = "],
         "tidy" | "noted" => ["using note_due on note", "using record_seq on record"],
-        _ => ["using record_attention on record", "Index Cond: (attention_at <= "],
+        _ => ["using record_look on record", "Index Cond: ((look_at >= "],
     };
     for expected in expected {
         assert!(plan.contains(expected), "{what} lacks {expected:?}:\n{plan}");
@@ -247,18 +258,45 @@ async fn plans_use_indexes_on_empty_and_on_small_tables() {
     all_are_by_index(&place).await;
     place.fill(3).await;
     all_are_by_index(&place).await;
-    place.run("ANALYZE {}.record, {}.answer, {}.note, {}.entry, {}.apart, {}.job").await;
+    place.run("ANALYZE {}.record, {}.mark, {}.answer, {}.note, {}.entry, {}.apart, {}.job").await;
     all_are_by_index(&place).await;
     place.gone().await;
 }
 
-/// Accepted work, for each `n`: `r.due_at` and `r.scope` are its own.
+/// The session is a service's own, with whatever it is set up with, and keeps its plan for as long as it lasts.
+#[tokio::test]
+async fn an_opening_by_name_is_by_the_index_however_small_the_table_was() {
+    let place = Place::start().await;
+    let opening = place.store().await.opening(RecordId::from_bytes([7; 16])).unwrap().or_tell;
+    let Routine { name, statement, .. } = &*opening.routine;
+    let explained = opening.by_name();
+    let bound = explained.strip_prefix(&format!("EXECUTE {name}(")).unwrap().trim_end_matches(')');
+    for rows in [0, 1, 60, 0] {
+        for table in TABLES {
+            place.run(&format!("DELETE FROM {{}}.{table}")).await;
+        }
+        place.fill(rows).await;
+        place.run("VACUUM ANALYZE {}.record").await;
+        for mode in ["force_generic_plan", "force_custom_plan"] {
+            let session = place.session("").await;
+            session
+                .run(&format!("SET plan_cache_mode = {mode}; PREPARE {name} AS {statement}"))
+                .await
+                .unwrap();
+            let plan = explain(&session, "COSTS OFF", name, bound).await;
+            is_by_index("opening", &plan);
+        }
+    }
+    place.gone().await;
+}
+
+/// Accepted work, for each `n`: `r.due_at` and `r.line` are its own.
 fn waiting(from: &str) -> String {
-    let of = found_by(["0", "r.due_at", "NULL::bigint", "'POST /jobs'", "r.scope"]);
+    let expiring = Look::Expiring.at(Timestamp::from_micros(4_000_000_000_000_000));
     format!(
-        "INSERT INTO {{}}.record (seq, id, version, state, due_at, attention_at, expires_at, created_at, resumable, scope, key, operation, \
-         rest, {FOUND_BY}) SELECT n, int8send(n), 1, 0, r.due_at, 4000000000000000, 4000000000000000, 1, false, r.scope, n::text, \
-         'POST /jobs', '', {of} FROM {from}"
+        "WITH r AS (SELECT n, r.* FROM {from}), \
+         m AS (INSERT INTO {{}}.mark (seq, line, waits_since, operation) SELECT n, line, due_at, 'POST /jobs' FROM r) \
+         INSERT INTO {{}}.record (seq, id, version, state, due_at, look_at, rest) SELECT n, int8send(n), 1, 0, due_at, {expiring}, '' FROM r"
     )
 }
 
@@ -266,28 +304,26 @@ fn waiting(from: &str) -> String {
 #[tokio::test]
 async fn what_waits_is_in_nobodys_way() {
     let place = Place::start().await;
+    let busy = digest(&[b"busy"]);
     place
-        .run(
-            &waiting(
-                "generate_series(1, 100000) n, LATERAL (SELECT n AS due_at, CASE WHEN n % 1000 = 0 THEN n::text ELSE 'busy' END AS scope) r",
-            ),
-        )
+        .run(&waiting(&format!(
+            "generate_series(1, 100000) n, LATERAL (SELECT n AS due_at, CASE WHEN n % 1000 = 0 THEN n ELSE {busy} END AS line) r"
+        )))
         .await;
     let session = place.session(SETUP_READ).await;
     let all = &place.statements;
     for (what, query, bound) in [
-        ("lines", &all.lines, "-9223372036854775808, 16"),
+        ("lines", &all.lines, "-9223372036854775808, 16".to_owned()),
         (
             "of_lines",
             &all.of_lines,
-            "ARRAY[hashtextextended('POST /jobs busy', 0), hashtextextended('POST /jobs 1000', 0)], \
-                 2500000000000000, ARRAY['POST /jobs'], 32",
+            format!("ARRAY[{busy}, 1000], 2500000000000000, ARRAY['POST /jobs'], 32"),
         ),
-        ("doubted", &all.attended, "'doubted', 2500000000000000, 128, 0"),
-        ("expired", &all.attended, "'expired', 2500000000000000, 128, 0"),
+        ("doubted", &all.looked, "0, 2500000000000000, 128".to_owned()),
+        ("expired", &all.looked, format!("{0}, {0} + 2500000000000000, 128", Look::Expiring.first())),
     ] {
         prepare(&session, what, query, "force_generic_plan").await;
-        let plan = explain(&session, "ANALYZE, BUFFERS", what, bound).await;
+        let plan = explain(&session, "ANALYZE, BUFFERS", what, &bound).await;
         assert!(blocks(&plan) < 150, "{what} looks at {} blocks:\n{plan}", blocks(&plan));
     }
     place.gone().await;
@@ -297,12 +333,9 @@ async fn what_waits_is_in_nobodys_way() {
 #[tokio::test]
 async fn the_oldest_of_a_backlog_is_found_behind_more_than_is_counted() {
     let place = Place::start().await;
-    let busy = format!(
-        "generate_series(1, {BACKLOG_MAX} + 1) n, LATERAL (SELECT 1000 + n AS due_at, 'busy' AS scope) r"
-    );
-    let oldest = "generate_series(1000000, 1000000) n, LATERAL (SELECT 7 AS due_at, m::text AS scope FROM generate_series(1, 1000) m \
-                  WHERE hashtextextended('POST /jobs ' || m::text COLLATE \"C\", 0) > hashtextextended('POST /jobs busy' COLLATE \"C\", 0) \
-                  LIMIT 1) r";
+    let busy =
+        format!("generate_series(1, {BACKLOG_MAX} + 1) n, LATERAL (SELECT 1000 + n AS due_at, 1 AS line) r");
+    let oldest = "generate_series(1000000, 1000000) n, LATERAL (SELECT 7 AS due_at, 2 AS line) r";
     place.run(&format!("{}; {}", waiting(&busy), waiting(oldest))).await;
     let session = place.session(SETUP_READ).await;
     let backlog = super::waiting::backlog(&session, &place.statements).await.unwrap();
@@ -337,7 +370,7 @@ async fn a_plan_made_on_an_empty_table_is_good_on_a_million_rows() {
         explain(&session, "ANALYZE", what, &bound(what, query, 2 * ROWS + n * BATCH)).await;
         sessions.push((what, query, session));
     }
-    place.run("TRUNCATE {}.record, {}.answer, {}.note, {}.entry, {}.apart, {}.job").await;
+    place.run("TRUNCATE {}.record, {}.mark, {}.answer, {}.note, {}.entry, {}.apart, {}.job").await;
     for (n, (what, query, session)) in (1..).zip(&sessions) {
         explain(session, "ANALYZE", what, &bound(what, query, 2 * ROWS + n * BATCH)).await;
     }
@@ -370,7 +403,7 @@ async fn a_plan_made_on_an_empty_table_is_good_on_a_million_rows() {
     }
     all_are_by_index(&place).await;
     few_among_many_are_by_index(&place).await;
-    place.run("ANALYZE {}.record, {}.answer, {}.note, {}.entry, {}.apart, {}.job").await;
+    place.run("ANALYZE {}.record, {}.mark, {}.answer, {}.note, {}.entry, {}.apart, {}.job").await;
     all_are_by_index(&place).await;
     few_among_many_are_by_index(&place).await;
     place.gone().await;
@@ -380,7 +413,7 @@ async fn a_plan_made_on_an_empty_table_is_good_on_a_million_rows() {
 async fn few_among_many_are_by_index(place: &Place) {
     let Statements { select, by_reference, by_doubt, .. } = &place.statements;
     let by_reference = by_reference.replace('?', "'\\x0102'");
-    for (condition, index) in [(&by_reference, "record_reference"), (by_doubt, "record_doubt_since")] {
+    for (condition, index) in [(&by_reference, "mark_reference"), (by_doubt, "mark_doubt_since")] {
         let session = place.session(SETUP_PAGES).await;
         let text = format!("EXPLAIN (COSTS OFF) {select} WHERE {condition} ORDER BY r.seq DESC LIMIT 11");
         let rows = session.query_once(&text, &[]).await.unwrap();
@@ -399,6 +432,7 @@ fn every_parameter_is_cast_where_it_first_occurs_and_nowhere_to_another_type() {
     let all = [
         &all.reserve,
         &all.insert,
+        &all.lock,
         &all.settle,
         &all.settle_over,
         &all.move_on,
@@ -408,8 +442,7 @@ fn every_parameter_is_cast_where_it_first_occurs_and_nowhere_to_another_type() {
         &all.page,
         &all.tidy,
         &all.noted,
-        &all.attended,
-        &all.kept,
+        &all.looked,
         &all.lines,
         &all.of_lines,
         &all.backlog,

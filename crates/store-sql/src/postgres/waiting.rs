@@ -12,7 +12,7 @@ use oncegate_store::turns::{
 use oncegate_store::{Cursor, Due, Scan};
 
 use super::error::Failure;
-use super::row::decode;
+use super::row::{SEQ, decode};
 use super::session::Session;
 use super::statements::Statements;
 
@@ -120,7 +120,7 @@ async fn read(session: &Session, statements: &Statements, seqs: &[i64]) -> Resul
     let mut found: HashMap<i64, Record> = HashMap::with_capacity(seqs.len());
     for row in &session.query(&statements.read_by_seq, &[&seqs]).await? {
         match decode(row)?.1 {
-            Ok(record) => drop(found.insert(row.try_get(6)?, record)),
+            Ok(record) => drop(found.insert(row.try_get(SEQ)?, record)),
             Err(_) => scan.unreadable += 1,
         }
     }

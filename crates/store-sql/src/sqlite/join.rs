@@ -14,7 +14,7 @@ use oncegate_core::audit::Entry;
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::Record;
 use oncegate_store::drive::read_one;
-use oncegate_store::join::{Connection, Join, Joined, Opening, Shown, Taken, Turn, Value};
+use oncegate_store::join::{Call, Connection, Join, Joined, Last, Opening, Shown, Taken, Turn, Value};
 use oncegate_store::{Change, Effect, Kind, Result, StoreError, Write};
 use rusqlite::types::Value as Column;
 
@@ -71,9 +71,17 @@ fn columns_and_places() -> (String, String) {
 
 /// The same, and the answer of the row that was inserted.
 fn with_answer(insert: &str) -> String {
-    let answer = "INSERT INTO answer (seq, bytes) SELECT last_insert_rowid()";
-    format!("{insert}; {answer}, ?{ANSWER} WHERE changes() = 1")
+    format!("{insert}; {INSERT_ANSWER}, ?{ANSWER} WHERE changes() = 1")
 }
+
+const INSERT_ANSWER: &str = "INSERT INTO answer (seq, bytes) SELECT last_insert_rowid()";
+
+/// The same, where the commit follows in the same call: if the row was refused, the answer is none, which its column refuses, and nothing is run after it.
+static INSERT_LAST: LazyLock<String> =
+    LazyLock::new(|| format!("{}; {INSERT_ANSWER}, CASE WHEN changes() = 1 THEN ?{ANSWER} END", *INSERT_ROW));
+/// Takes the row of such a call back, and shows that the transaction is still there.
+#[cfg(feature = "sqlx-sqlite")]
+pub(crate) const TAKE_BACK: &str = "ROLLBACK TO oncegate";
 
 static INSERT_SETTLED: LazyLock<String> = LazyLock::new(|| with_answer(&INSERT_ROW));
 static LEAVE_FLIGHT_SETTLED: LazyLock<String> = LazyLock::new(|| with_answer(&LEAVE_FLIGHT));
@@ -115,8 +123,17 @@ impl Join for SqliteStore {
         None
     }
 
-    fn closing(&self, _: &Write) -> Option<String> {
+    fn closing(&self, _: &Write) -> Option<Call> {
         None
+    }
+
+    /// Of a new key, if the memory is where the file is: the row's own statement finds that out.
+    fn last(&self, write: &Write) -> Option<Last> {
+        let (Change::Insert(record), None) = (&write.change, &write.entry) else { return None };
+        let answer = record.encode_answer()?;
+        let generation = self.shared.lacks(record.id)?;
+        let values = bound(record, Some(answer), [None, None, Some(generation)]).ok()?;
+        Some(Last { sql: &INSERT_LAST, values })
     }
 
     async fn take(&self, _: &mut dyn Connection, id: RecordId) -> Result<Taken> {
@@ -159,9 +176,7 @@ impl SqliteStore {
         let chosen = |unsettled: &'static LazyLock<String>, settled: &'static LazyLock<String>| {
             Cow::Borrowed(if is_settled { settled.as_str() } else { unsettled.as_str() })
         };
-        let mut values = columns(record)?;
-        values.push(Value::Bytes(answer.map(Cow::Owned)));
-        values.extend([expected, None, None].map(Value::Int));
+        let mut values = bound(record, answer, [expected, None, None])?;
         // Mostly a new key, and the memory is where the file is: then its own statement finds that out, and nobody has to look.
         if expected.is_none()
             && let Some(generation) = self.shared.lacks(record.id)
@@ -217,9 +232,11 @@ impl SqliteStore {
     }
 }
 
-fn columns(record: &Record) -> Result<Vec<Value<'static>>> {
-    let columns = row::values(record).map_err(failed)?;
-    columns.into_iter().map(value).collect()
+/// The columns, and what stands behind them: the answer, and the numbers from [`EXPECTED`] on.
+fn bound(record: &Record, answer: Option<Vec<u8>>, numbers: [Option<i64>; 3]) -> Result<Vec<Value<'static>>> {
+    let columns = row::values(record).map_err(failed)?.into_iter().map(value);
+    let behind = [Value::Bytes(answer.map(Cow::Owned))].into_iter().chain(numbers.map(Value::Int));
+    columns.chain(behind.map(Ok)).collect()
 }
 
 fn value(column: Column) -> Result<Value<'static>> {

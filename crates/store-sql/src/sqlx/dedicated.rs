@@ -23,7 +23,9 @@ use std::time::{Duration, Instant};
 use ::sqlx::{AssertSqlSafe, PgConnection, PgPool, Postgres};
 use calls::Calls;
 use line::{Line, Served, Waiting};
-use oncegate_store::join::{Asking, Closed, Connection, Opened, Opening, Transaction, Transactions, Value};
+use oncegate_store::join::{
+    Asking, Call, Closed, Connection, Opened, Opening, Transaction, Transactions, Value,
+};
 use oncegate_store::outlive::Outlive;
 use oncegate_store::{Effect, Kind, Result, StoreError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -149,7 +151,7 @@ impl PgDedicated {
             Ok(Served::Turn(turn))
         } else {
             let patience = of.pool.options().get_acquire_timeout();
-            tokio::time::timeout(patience, of.served(opening.as_ref().map(|opening| &*opening.or_tell))).await
+            tokio::time::timeout(patience, of.served(opening.as_ref().map(|opening| &opening.or_tell))).await
         };
         match served {
             Ok(Served::Opened(opened)) => opened,
@@ -194,7 +196,7 @@ impl Transactions for PgDedicated {
 
 impl Dedicated {
     /// Waits in line.
-    async fn served(&self, opening: Option<&str>) -> Served {
+    async fn served(&self, opening: Option<&Call>) -> Served {
         loop {
             let turn = Arc::clone(&self.turns).acquire_owned();
             if let Some(served) = self.line.wait(opening, turn, PATIENCE).await {
@@ -209,7 +211,7 @@ impl Dedicated {
         opening: Option<Opening>,
     ) -> Result<Opened<DedicatedTransaction>> {
         while let Some(mut held) = self.rested() {
-            let beginning = self.beginning(&held, opening.as_ref().map(|opening| &*opening.or_tell));
+            let beginning = self.beginning(&held, opening.as_ref().map(|opening| &opening.or_tell));
             let mut told = Told::default();
             let sent = send(&mut held.transaction, beginning.message.clone(), &mut told);
             match tokio::time::timeout(PATIENCE, sent).await {
@@ -256,14 +258,14 @@ impl Dedicated {
     }
 
     /// How a transaction begins on this connection.
-    fn beginning(&self, held: &Held, opening: Option<&str>) -> Beginning {
+    fn beginning(&self, held: &Held, opening: Option<&Call>) -> Beginning {
         let by_name = opening.filter(|_| held.is_prepared && !self.calls.is_off());
         let by_name = by_name.and_then(|opening| self.calls.opening_by_name(opening));
         let is_by_name = by_name.is_some();
-        match by_name.as_deref().or(opening) {
+        match by_name.or_else(|| opening.map(Call::in_full)) {
             // What stands before a `BEGIN` in the same query is part of what it begins.
             Some(opening) => {
-                Beginning { message: format!("{opening}; BEGIN"), statements: 2, takes: true, is_by_name }
+                Beginning { message: opening + "; BEGIN", statements: 2, takes: true, is_by_name }
             }
             None => Beginning { message: "BEGIN".to_owned(), statements: 1, takes: false, is_by_name },
         }
@@ -387,7 +389,7 @@ impl Transaction for DedicatedTransaction {
         self.held.transaction.commit().await
     }
 
-    async fn commit_with(self, closing: String) -> Result<Closed<Self>> {
+    async fn commit_with(self, closing: Call) -> Result<Closed<Self>> {
         self.of.calls.meet_closing(&closing);
         match self.of.next(&self.held) {
             None => self.close(closing, None).await,
@@ -432,10 +434,10 @@ impl Beginning {
 
 impl DedicatedTransaction {
     /// Commits, and begins the next one's in the same message.
-    async fn close(mut self, closing: String, next: Option<(Waiting, Beginning)>) -> Result<Closed<Self>> {
+    async fn close(mut self, closing: Call, next: Option<(Waiting, Beginning)>) -> Result<Closed<Self>> {
         let by_name = if self.is_by_name { self.of.calls.closing_by_name(&closing) } else { None };
         let is_by_name = by_name.is_some();
-        let mut message = by_name.unwrap_or_else(|| closing.clone()) + "; COMMIT";
+        let mut message = by_name.unwrap_or_else(|| closing.in_full()) + "; COMMIT";
         if let Some((_, beginning)) = &next {
             message.extend(["; ", &beginning.message]);
         }

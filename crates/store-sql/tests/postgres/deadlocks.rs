@@ -9,6 +9,7 @@ use oncegate_core::audit::{Act, Entry};
 use oncegate_core::record::{Record, StateKind};
 use oncegate_store::{Change, Kind, Outcome, Store, Write};
 use oncegate_store_sql::PostgresStore;
+use tokio_postgres::error::SqlState;
 
 use crate::place::{Place, apply_all, completed, in_time, insert, leased, read, swap, until_waiting};
 
@@ -100,6 +101,12 @@ async fn stores_that_hammer_the_same_keys_agree_on_who_won() {
     }
 }
 
+/// Waits for a row, and has it.
+fn lock(place: &Place, row: &Record) -> String {
+    let id = u128::from_be_bytes(*row.id.as_bytes());
+    format!("SELECT FROM {}.record WHERE id = '\\x{id:032x}' FOR UPDATE", place.schema)
+}
+
 /// The store's session finds the deadlock first, and its batch is the one that is undone; it is tried again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_that_was_undone_by_a_deadlock_is_tried_again() {
@@ -111,9 +118,6 @@ async fn a_batch_that_was_undone_by_a_deadlock_is_tried_again() {
     let separator = if place.url.contains('?') { '&' } else { '?' };
     let url = format!("{}{separator}options=-c%20deadlock_timeout%3D2s", place.url);
     let store = place.open_through(&url).await;
-    let hex = |row: &Record| format!("{:032x}", u128::from_be_bytes(*row.id.as_bytes()));
-    let lock =
-        |row: &Record| format!("SELECT FROM {}.record WHERE id = '\\x{}' FOR UPDATE", place.schema, hex(row));
     // A usual batch, which is over when it is undone, and one of two waves, whose transaction must be ended first.
     let third = leased("three");
     let settle = [swap(high, &completed(high)), swap(low, &completed(low))];
@@ -123,12 +127,12 @@ async fn a_batch_that_was_undone_by_a_deadlock_is_tried_again() {
     for batch in [&settle[..], &twice] {
         let (other, watcher) = (place.raw().await, place.raw().await);
         other.batch_execute("SET deadlock_timeout = '1min'; BEGIN").await.expect("it waits for longer");
-        other.batch_execute(&lock(high)).await.expect("the higher is held");
+        other.batch_execute(&lock(&place, high)).await.expect("the higher is held");
         let (outcomes, ()) = in_time(async {
             tokio::join!(store.apply(batch), async {
                 // The batch has the lower and waits for the higher.
                 until_waiting(&watcher, &place.schema, 1).await;
-                other.batch_execute(&lock(low)).await.expect("the store gives way");
+                other.batch_execute(&lock(&place, low)).await.expect("the store gives way");
                 other.batch_execute("COMMIT").await.expect("it ends");
             })
         })
@@ -138,4 +142,33 @@ async fn a_batch_that_was_undone_by_a_deadlock_is_tried_again() {
     }
     // The session is as good as before.
     apply_all(&store, &[insert(&leased("after"))]).await;
+}
+
+/// Of two batches, each of which settles what the other moves on, neither must wait for what the other waits for. Once such batches were left to the server, which ends one of them after a second; with
+/// four contenders, again and again, until a statement had waited for the five seconds that it is given.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_that_changes_rows_by_several_statements_has_the_lower_keys_first() {
+    let place = Place::shared();
+    let store = place.open().await;
+    let mut rows = [leased("one"), leased("two")];
+    rows.sort_by_key(|row| row.id);
+    let [low, high] = &rows;
+    apply_all(&store, &[insert(low), insert(high)]).await;
+    let (other, watcher) = (place.raw().await, place.raw().await);
+    other.batch_execute(&format!("BEGIN; {}", lock(&place, high))).await.expect("the higher is held");
+    // Settlements are written before other swaps: left to their own order, the batch would wait for the higher with nothing in its hands.
+    let batch = [swap(high, &completed(high)), swap(low, &moved_to(low, StateKind::Unknown, FAR_AHEAD))];
+    let (outcomes, ()) = in_time(async {
+        tokio::join!(store.apply(&batch), async {
+            until_waiting(&watcher, &place.schema, 1).await;
+            let taken = watcher.batch_execute(&format!("{} NOWAIT", lock(&place, low))).await;
+            assert_eq!(
+                taken.expect_err("the batch has the lower").code(),
+                Some(&SqlState::LOCK_NOT_AVAILABLE)
+            );
+            other.batch_execute("COMMIT").await.expect("it ends");
+        })
+    })
+    .await;
+    assert_eq!(outcomes.expect("it has outcomes"), [Outcome::Applied, Outcome::Applied]);
 }

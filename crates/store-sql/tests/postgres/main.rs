@@ -15,4 +15,5 @@ mod scans;
 mod signals;
 mod startup;
 mod tls;
+mod upgrade;
 mod waiting;

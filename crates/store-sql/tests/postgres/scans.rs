@@ -45,7 +45,7 @@ async fn the_note_of_settled_leases_is_put_off_until_their_answers_expire() {
     assert_eq!(notes(&place).await, 4, "and none of answers that expire as late as is usual");
     assert!(found(&store, Due::Lapsed, 100).await.is_empty());
     let put_off =
-        format!("SELECT count(*) FROM {{}}.note WHERE kind = 2 AND due_at = {}", FAR_AHEAD.as_micros());
+        format!("SELECT count(*) FROM {{}}.note WHERE about = 2 AND due_at = {}", FAR_AHEAD.as_micros());
     assert_eq!(place.number(&put_off).await, 4);
     let scan = store.due(Due::Expired, FAR_AHEAD, 1_000).await.expect("it is looked for");
     assert_eq!(scan.records.len(), 200);
@@ -293,7 +293,7 @@ async fn five_thousand_notes_at_once() {
     apply_in_batches(&store, &rows.iter().map(insert).collect::<Vec<_>>(), 1_000).await;
     // A note a row, as if each had been granted anew.
     let split = format!(
-        "INSERT INTO {0}.note (kind, due_at, first, last) SELECT 1, due_at, seq, seq FROM {0}.record; \
+        "INSERT INTO {0}.note (about, due_at, first, last) SELECT 1, due_at, seq, seq FROM {0}.record; \
          DELETE FROM {0}.note WHERE first < last",
         place.schema
     );

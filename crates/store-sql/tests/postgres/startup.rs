@@ -11,7 +11,7 @@ use crate::place::{Place, apply_all, completed, insert, leased, raw as raw_clien
 /// How many nodes start together.
 const NODES: usize = 10;
 /// How many scripts a schema has had.
-const MIGRATIONS: i64 = 12;
+pub(crate) const MIGRATIONS: i64 = 13;
 
 async fn open_together(place: &Place, url: &str) {
     let opened = futures_of(place, url).await;
@@ -108,49 +108,6 @@ async fn the_schema_of_a_newer_release_is_refused() {
     assert!(error.to_string().contains("newer release"), "{error}");
 }
 
-/// A schema of the first release has rows, and no trail: it is brought up to date, and keeps its rows.
-#[tokio::test(flavor = "multi_thread")]
-async fn the_schema_of_an_older_release_keeps_its_rows_and_gets_a_trail() {
-    let place = Place::shared();
-    let row = leased("old");
-    apply_all(&place.open().await, &[insert(&row)]).await;
-    let older = "DROP TABLE {}.entry, {}.apart, {}.job; DROP FUNCTION {}.oncegate_open_{}, {}.oncegate_close_{}, {}.oncegate_take_{}; \
-                 ALTER TABLE {}.record DROP COLUMN answer, DROP COLUMN reference, DROP COLUMN kept_until, DROP COLUMN line, DROP COLUMN waits_since, DROP COLUMN parked_since, DROP COLUMN doubt_since; \
-                 DELETE FROM {}.migration WHERE number > 1";
-    let older = older.replace("{}", &place.schema);
-    place.raw().await.batch_execute(&older).await.expect("an older release was here");
-    let looker = PostgresOptions::new(&place.url).and_then(|options| options.schema(&place.schema));
-    let error = looker.expect("a valid URL").existing().open().await.expect_err("it is older");
-    assert!(error.to_string().contains("Run `oncegate migrate` first"), "{error}");
-    let store = place.open().await;
-    assert_eq!(read(&store, "old").await, Some(row.clone()));
-    apply_all(&store, &[told(swap(&row, &completed(&row)), &row, "node")]).await;
-    assert_eq!(store.story(row.id, 10).await.expect("it is told").len(), 1);
-}
-
-/// A node of an earlier release, which runs beside this one for a while, does not say which line accepted work is in: nobody would find it.
-#[tokio::test(flavor = "multi_thread")]
-async fn accepted_work_in_no_line_is_refused() {
-    let place = Place::shared();
-    drop(place.open().await);
-    let raw = place.raw().await;
-    let of = |n: u8, line: &str| {
-        format!(
-            "INSERT INTO {}.record (seq, id, version, state, due_at, expires_at, created_at, resumable, scope, key, operation, \
-             rest, line) VALUES ({n}, '\\x0{n}', 1, 0, 1, 1, 1, false, 's', 'k', 'o', '', {line})",
-            place.schema
-        )
-    };
-    let error = raw.batch_execute(&of(1, "NULL")).await.expect_err("it is in no line");
-    assert_eq!(error.code(), Some(&tokio_postgres::error::SqlState::CHECK_VIOLATION));
-    raw.batch_execute(&of(2, "17")).await.expect("it is in one");
-    // Nor may it be taken and stay in its line.
-    let takes = format!("UPDATE {}.record SET state = 1", place.schema);
-    let error = raw.batch_execute(&takes).await.expect_err("it would stay there");
-    assert_eq!(error.code(), Some(&tokio_postgres::error::SqlState::CHECK_VIOLATION));
-    raw.batch_execute(&format!("{takes}, line = NULL, waits_since = NULL")).await.expect("it has left it");
-}
-
 /// The grants that docs/postgres.md names are enough, and what is missing is said.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_role_needs_no_more_than_it_is_said_to() {
@@ -201,7 +158,18 @@ async fn a_role_needs_no_more_than_it_is_said_to() {
     let closing = store.closing(&insert(&joined)).expect("and end with its row");
     let app = raw_client(&url_of("app")).await;
     app.batch_execute(&format!("{}; BEGIN; ROLLBACK", opening.or_fail)).await.expect("it may begin one");
-    app.batch_execute(&format!("{}; BEGIN", opening.or_tell)).await.expect("in either way");
-    app.batch_execute(&format!("{closing}; COMMIT AND CHAIN")).await.expect("it may end it");
+    app.batch_execute(&format!("{}; BEGIN", opening.or_tell.in_full())).await.expect("in either way");
+    app.batch_execute(&format!("{}; COMMIT AND CHAIN", closing.in_full())).await.expect("it may end it");
     assert_eq!(read(&store, "joined").await, Some(joined));
+    // By names, too.
+    let named = completed(&leased("named"));
+    let opening = store.opening(named.id).expect("transactions may begin with a key").or_tell;
+    let closing = store.closing(&insert(&named)).expect("and end with its row");
+    for call in [&opening, &closing] {
+        let prepare = format!("PREPARE {} AS {}", call.routine.name, call.routine.statement);
+        app.batch_execute(&prepare).await.expect("it may prepare them");
+    }
+    let named_ones = format!("{}; BEGIN; {}; COMMIT", opening.by_name(), closing.by_name());
+    app.batch_execute(&named_ones).await.expect("it may execute them");
+    assert_eq!(read(&store, "named").await, Some(named));
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::poll;
 use oncegate_conformance::samples::{FAR_AHEAD, reserved};
 use oncegate_core::policy::Profile;
-use oncegate_store::join::{Closed, Join as _, Opened, Opening, Transaction as _, Transactions as _};
+use oncegate_store::join::{Call, Closed, Join as _, Opened, Opening, Transaction as _, Transactions as _};
 use oncegate_store::{Effect, Write};
 use oncegate_store_sql::PostgresStore;
 use oncegate_store_sql::sqlx::{DedicatedTransaction, PgDedicated};
@@ -15,7 +15,7 @@ use sqlx::AssertSqlSafe;
 
 use crate::base::{Base as _, OnDedicated};
 use crate::client::within;
-use crate::close::settled;
+use crate::close::{calling, settled};
 use crate::cut::{cut_under_load, expect_one_to_one, proxied_by};
 use crate::dedicated::{opened, until_all_are_the_pools};
 use crate::node::simple;
@@ -36,6 +36,10 @@ struct Stage {
 impl Stage {
     async fn start() -> Self {
         let (base, proxy) = proxied_by::<OnDedicated>(1).await;
+        let function = "CREATE FUNCTION {}.charge(VARIADIC keys text[]) RETURNS void LANGUAGE sql AS \
+                        'INSERT INTO {}.charge SELECT unnest(keys)'";
+        let place = &base.of.place;
+        place.raw().await.batch_execute(&function.replace("{}", &place.schema)).await.unwrap();
         Self { store: base.store().await, pool: base.pool(), base, proxy }
     }
 
@@ -69,8 +73,8 @@ impl Stage {
     }
 
     /// A statement that stands for the row, and says that it was committed.
-    fn closing(&self, key: u64) -> String {
-        format!("INSERT INTO {}.charge VALUES ('{key}')", self.base.of.place.schema)
+    fn closing(&self, key: u64) -> Call {
+        calling(&format!("{}.charge", self.base.of.place.schema), &format!("('{key}')"))
     }
 }
 
@@ -125,8 +129,8 @@ async fn an_opening_that_fails_takes_no_commit_back() {
     assert_eq!(stage.base.charges().await, ["1"]);
     // The connection is as good as before: it is the next one's, in no transaction of another's.
     let third = stage.opened(3).await;
-    let unknown = format!("SELECT {schema}.nobody_has_made_this()");
-    let unable = stage.waiting(Some(Opening { or_fail: unknown.clone(), or_tell: unknown })).await;
+    let unknown = calling(&format!("{schema}.nobody_has_made_this"), "()");
+    let unable = stage.waiting(Some(Opening { or_fail: unknown.in_full(), or_tell: unknown })).await;
     assert!(is_committed(third.commit_with(stage.closing(3)).await));
     assert!(matches!(unable.await.unwrap(), Opened::Unable));
     assert_eq!(stage.base.charges().await, ["1", "3"]);
@@ -188,8 +192,8 @@ async fn a_closing_that_fails_opens_nothing() {
     let deferred =
         format!("ALTER TABLE {schema}.charge ADD CONSTRAINT once UNIQUE (key) DEFERRABLE INITIALLY DEFERRED");
     stage.base.of.place.raw().await.batch_execute(&deferred).await.unwrap();
-    let twice = format!("INSERT INTO {schema}.charge VALUES ('1'), ('1')");
-    for closing in ["SELECT 1 / 0".to_owned(), twice] {
+    let twice = calling(&format!("{schema}.charge"), "('1', '1')");
+    for closing in [calling("1 / abs", "(0)"), twice] {
         let first = stage.opened(1).await;
         let second = stage.waiting(Some(stage.opening(2))).await;
         let error = first.commit_with(closing).await.unwrap_err();

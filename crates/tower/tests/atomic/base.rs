@@ -199,7 +199,7 @@ pub(crate) struct OnSqlite {
 }
 
 impl OnSqlite {
-    fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.folder.path().join("records.db")
     }
 

@@ -6,7 +6,7 @@ use oncegate_conformance::samples::{FAR_AHEAD, reserved};
 use oncegate_core::policy::Profile;
 use oncegate_core::record::Record;
 use oncegate_store::drive::read_one;
-use oncegate_store::join::{Closed, Join as _, Opened, Transaction as _, Transactions as _};
+use oncegate_store::join::{self, Closed, Join as _, Opened, Transaction as _, Transactions as _};
 use oncegate_store::{Effect, Write};
 use oncegate_store_sql::PostgresStore;
 use oncegate_store_sql::sqlx::{DedicatedTransaction, PgDedicated};
@@ -14,10 +14,11 @@ use oncegate_test_servers::PgBouncer;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{AssertSqlSafe, Row as _};
 use tokio::task::JoinSet;
+use tokio_postgres::SimpleQueryMessage;
 
 use crate::base::{Base as _, OnDedicated, OnPostgres};
 use crate::client::{Call, within};
-use crate::close::settled;
+use crate::close::{nothing, settled};
 use crate::cut::expect_one_to_one;
 use crate::dedicated::opened;
 use crate::node::{LONG, Node, Work};
@@ -68,7 +69,7 @@ impl Stage {
     }
 }
 
-fn closing(store: &PostgresStore, key: &str) -> String {
+fn closing(store: &PostgresStore, key: &str) -> join::Call {
     store.closing(&Write::insert(Arc::new(settled(key, b"{}")))).unwrap()
 }
 
@@ -95,6 +96,30 @@ async fn a_session_that_is_used_again_executes_by_name() {
     // A row that is there: the closing is refused, and is no doubt.
     let error = stage.opened("5").await.commit_with(closing(&stage.store, "2")).await.unwrap_err();
     assert_eq!(error.effect(), Effect::None, "{error}");
+}
+
+/// There are two texts for it, and a session goes from the one to the other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_opening_tells_the_same_in_full_and_by_name() {
+    let stage = Stage::prepared().await;
+    let (holder, asker) = (stage.base.of.place.raw().await, stage.base.of.place.raw().await);
+    let opening = |key: &str| stage.store.opening(settled(key, b"{}").id).unwrap().or_tell;
+    holder.batch_execute(&format!("BEGIN; {}", opening("taken").in_full())).await.unwrap();
+    let join::Routine { name, statement, .. } = &*opening("free").routine;
+    asker.batch_execute(&format!("PREPARE {name} AS {statement}")).await.unwrap();
+    for (key, expected) in [("free", "t"), ("first", "f"), ("taken", "f"), ("free", "t")] {
+        for text in [opening(key).in_full(), opening(key).by_name()] {
+            let told = asker.simple_query(&text).await.unwrap();
+            let told: Vec<_> = told
+                .iter()
+                .filter_map(|message| match message {
+                    SimpleQueryMessage::Row(row) => row.get(0),
+                    _ => None,
+                })
+                .collect();
+            assert_eq!(told, [expected], "{key}: {text}");
+        }
+    }
 }
 
 /// Nothing had begun, so nothing is lost; alone, and with another's closing.
@@ -128,7 +153,7 @@ async fn an_opening_whose_name_is_lost_is_sent_in_full() {
 async fn a_closing_whose_name_is_lost_is_rolled_back_and_the_next_one_is_in_full() {
     let stage = Stage::prepared().await;
     let mut third = stage.opened("third").await;
-    sqlx::raw_sql(stage.forget("close")).execute(&mut *third).await.unwrap();
+    sqlx::raw_sql(stage.forget("keep")).execute(&mut *third).await.unwrap();
     let error = third.commit_with(closing(&stage.store, "third")).await.unwrap_err();
     assert_eq!(error.effect(), Effect::None, "{error}");
     assert_eq!(read_one(&stage.store, settled("third", b"{}").id).await.unwrap(), None);
@@ -158,7 +183,7 @@ async fn a_transaction_that_was_begun_anew_is_closed_in_full() {
     assert!(sqlx::Connection::begin(&mut *third).await.is_err());
     assert!(third.is_lost());
     third.regain().await.unwrap();
-    sqlx::raw_sql(stage.forget("close")).execute(&mut *third).await.unwrap();
+    sqlx::raw_sql(stage.forget("keep")).execute(&mut *third).await.unwrap();
     stage.keep(third, "third").await;
 }
 
@@ -189,13 +214,13 @@ async fn names_that_are_lost_are_lost_for_all() {
         stage.keep(second, other).await;
     }
     let (mut third, mut fourth) = (stage.opened("3").await, stage.opened("4").await);
-    for (transaction, names) in [(&mut third, &["take"][..]), (&mut fourth, &["take", "close"])] {
+    for (transaction, names) in [(&mut third, &["take"][..]), (&mut fourth, &["take", "keep"])] {
         assert_eq!(stage.executed(transaction).await, [1, 0]);
         for name in names {
             sqlx::raw_sql(stage.forget(name)).execute(&mut **transaction).await.unwrap();
         }
     }
-    assert!(matches!(fourth.commit_with("SELECT 1".to_owned()).await.unwrap(), Closed::Committed));
+    assert!(matches!(fourth.commit_with(nothing()).await.unwrap(), Closed::Committed));
     stage.keep(third, "3").await;
     // The one that came back last is asked in vain; the other is not asked.
     for [one, other] in [["5", "6"], ["7", "8"], ["9", "0"]] {

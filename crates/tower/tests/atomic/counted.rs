@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use oncegate_store::Result;
-use oncegate_store::join::{Asking, Closed, Connection, Opened, Opening, Transaction, Transactions, Value};
+use oncegate_store::join::{
+    Asking, Call, Closed, Connection, Last, Opened, Opening, Transaction, Transactions, Value,
+};
 
 /// How many could not be begun because the key was in use, and how many were committed.
 #[derive(Default)]
@@ -64,15 +66,12 @@ impl<T: Transaction> Transaction for CountedTransaction<T> {
         Ok(())
     }
 
-    async fn commit_with(self, closing: String) -> Result<Closed<Self>> {
-        Ok(match self.inner.commit_with(closing).await? {
-            Closed::Committed => {
-                self.count.committed.fetch_add(1, Ordering::SeqCst);
-                Closed::Committed
-            }
-            Closed::Unable(inner) => Closed::Unable(Self { inner, count: self.count }),
-            Closed::Outside(inner) => Closed::Outside(Self { inner, count: self.count }),
-        })
+    async fn commit_with(self, closing: Call) -> Result<Closed<Self>> {
+        self.inner.commit_with(closing).await.map(|closed| counted(closed, self.count))
+    }
+
+    async fn commit_after(self, last: Last) -> Result<Closed<Self>> {
+        self.inner.commit_after(last).await.map(|closed| counted(closed, self.count))
     }
 
     async fn roll_back(self) {
@@ -85,6 +84,17 @@ impl<T: Transaction> Transaction for CountedTransaction<T> {
 
     async fn regain(&mut self) -> Result<()> {
         self.inner.regain().await
+    }
+}
+
+fn counted<T>(closed: Closed<T>, count: Arc<Count>) -> Closed<CountedTransaction<T>> {
+    match closed {
+        Closed::Committed => {
+            count.committed.fetch_add(1, Ordering::SeqCst);
+            Closed::Committed
+        }
+        Closed::Unable(inner) => Closed::Unable(CountedTransaction { inner, count }),
+        Closed::Outside(inner) => Closed::Outside(CountedTransaction { inner, count }),
     }
 }
 

@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::base::{Base as _, OnDedicated, OnPostgres};
 use crate::client::Call;
+use crate::close::nothing;
 use crate::node::{LONG, Node, Work, simple};
 use crate::row::begun;
 
@@ -63,7 +64,7 @@ async fn how_a_transaction_was_set_ends_with_it() {
     let mut transaction = opened(&pool, opening("a")).await;
     let set = "ROLLBACK; BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY; SET LOCAL search_path = nowhere";
     sqlx::raw_sql(set).execute(&mut *transaction).await.unwrap();
-    assert!(matches!(transaction.commit_with("SELECT 1".to_owned()).await.unwrap(), Closed::Committed));
+    assert!(matches!(transaction.commit_with(nothing()).await.unwrap(), Closed::Committed));
     let mut transaction = opened(&pool, opening("b")).await;
     let text = "SELECT current_setting('transaction_isolation'), current_setting('transaction_read_only'), \
                 current_setting('search_path') = 'nowhere'";
@@ -78,7 +79,7 @@ async fn what_rests_goes_back_to_the_pool() {
     let node = simple(&base, Profile::Ietf).await;
     call("k").send(node.addr).await.expect_first(200, "run 1");
     // It may be there by now. If not, it is in no transaction while it rests.
-    let open = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%oncegate_close_{}(%' AND state LIKE 'idle in transaction%'";
+    let open = "SELECT count(*) FROM pg_stat_activity WHERE query ~ 'oncegate_(close|keep)_{}[(]' AND state LIKE 'idle in transaction%'";
     assert_eq!(base.of.place.number(open).await, 0);
     // Nor does one that found its key occupied keep it.
     let other = simple(&base, Profile::Ietf).await;
@@ -135,7 +136,7 @@ async fn a_request_is_a_round_trip_less_than_without_keys() {
     for n in 0..rows {
         let mut transaction = opened(&pool, store.opening(reserved("a", n, FAR_AHEAD).id).unwrap()).await;
         sqlx::raw_sql("SELECT 1").execute(&mut *transaction).await.unwrap();
-        assert!(matches!(transaction.commit_with("SELECT 1".to_owned()).await.unwrap(), Closed::Committed));
+        assert!(matches!(transaction.commit_with(nothing()).await.unwrap(), Closed::Committed));
     }
     let with_keys = proxy.round_trips() - before;
     until_all_are_the_pools(&pool).await;
@@ -180,7 +181,7 @@ fn it_may_be_dropped_outside_of_a_runtime() {
         let base = OnDedicated::with(1).await;
         let (store, pool) = (base.store().await, base.pool());
         let transaction = opened(&pool, store.opening(reserved("a", 1, FAR_AHEAD).id).unwrap()).await;
-        assert!(matches!(transaction.commit_with("SELECT 1".to_owned()).await.unwrap(), Closed::Committed));
+        assert!(matches!(transaction.commit_with(nothing()).await.unwrap(), Closed::Committed));
         pool
     });
     drop(runtime);

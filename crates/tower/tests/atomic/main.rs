@@ -66,6 +66,7 @@ mod dedicated;
 mod earlier;
 mod endings;
 mod enqueued;
+mod last;
 mod library;
 mod node;
 mod ordinary;

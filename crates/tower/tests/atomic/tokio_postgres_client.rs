@@ -87,16 +87,7 @@ fn bound<'a>(value: &'a Value<'a>) -> Box<dyn ToSql + Sync + Send + 'a> {
 }
 
 fn shown(row: &Row) -> std::result::Result<Shown, Error> {
-    Ok(Shown {
-        number: column(row, "number")?,
-        clock: column(row, "clock")?,
-        id: column(row, "id")?,
-        scope: column(row, "scope")?,
-        key: column(row, "key")?,
-        operation: column(row, "operation")?,
-        rest: column(row, "rest")?,
-        answer: column(row, "answer")?,
-    })
+    Ok(Shown { number: column(row, "number")?, rest: column(row, "rest")?, answer: column(row, "answer")? })
 }
 
 /// What the statement does not show is nothing.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use example_payments::Serving;
-use example_payments::post::{self, Reply};
+use example_payments::post::{self, NoReply};
 use example_payments::provider::{self, Fault, Faults, Late};
 use http::Request;
 use oncegate_store::{Counts, Filter, Store};
@@ -169,8 +169,9 @@ impl Town {
                         let key = old.filter(|_| fastrand::u8(..4) == 0).unwrap_or(new);
                         told.lock().unwrap().sent.insert(key.clone());
                         begun.add_permits(1);
-                        let Ok(reply) = ask(&address, &key).await else { return };
-                        hear(&told, &key, &reply);
+                        if ask_and_hear(&told, &address, &key).await.is_err() {
+                            return;
+                        }
                     }
                 });
             }
@@ -206,7 +207,7 @@ impl Town {
             told.sent.iter().filter(|key| !told.answers.contains_key(*key)).cloned().collect()
         };
         for key in open.iter().step_by(2) {
-            hear(&self.told, key, &ask(&service.address, key).await.unwrap());
+            ask_and_hear(&self.told, &service.address, key).await.unwrap();
         }
         let records = self.records().await;
         // By itself, or by the requests above.
@@ -217,7 +218,7 @@ impl Town {
         .await;
         let all: Vec<_> = self.told.lock().unwrap().sent.iter().cloned().collect();
         for key in all {
-            hear(&self.told, &key, &ask(&service.address, &key).await.unwrap());
+            ask_and_hear(&self.told, &service.address, &key).await.unwrap();
         }
     }
 
@@ -313,18 +314,20 @@ impl Records {
     }
 }
 
-/// An answer is the same for everyone, for ever; anything else is said to be unfinished.
-fn hear(told: &Mutex<Told>, key: &str, reply: &Reply) {
-    let mut told = told.lock().unwrap();
+/// An answer is the same for everyone, for ever; anything else is said to be unfinished, and not to whoever asks when somebody has had the answer. (Two who ask at once may hear of it in
+/// another order than that in which they were answered.)
+async fn ask_and_hear(told: &Mutex<Told>, address: &str, key: &str) -> Result<(), NoReply> {
+    let was_answered = told.lock().unwrap().answers.contains_key(key);
+    let reply = ask(address, key).await?;
     match reply.status.as_u16() {
         201 => {
+            let mut told = told.lock().unwrap();
             let first = told.answers.entry(key.to_owned()).or_insert_with(|| reply.body.clone());
             assert_eq!(*first, reply.body, "{key}: another answer");
         }
         // 504: the first who is told that nobody knows; whoever asks after that is told 409.
-        409 | 503 | 504 => {
-            assert!(!told.answers.contains_key(key), "{key} was answered, and is open again: {reply:?}");
-        }
+        409 | 503 | 504 => assert!(!was_answered, "{key} was answered, and is open again: {reply:?}"),
         _ => panic!("{key}: {reply:?}"),
     }
+    Ok(())
 }

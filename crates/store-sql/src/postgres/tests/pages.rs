@@ -28,13 +28,12 @@ impl Place {
 
     /// The same with rows that are due from another moment on. The notes are as the batches have left them.
     async fn batches(&self, batches: u64, state: StateKind, from: Timestamp, note_kind: i16) {
-        let (state, long_ago) = (super::super::row::state_column(state), LONG_AGO.as_micros());
+        let (state, long_ago) = (super::super::row::state_number_of(state), LONG_AGO.as_micros());
         let (first, from) = ("(1000 + b) * 65536", from.as_micros());
         self.run(&format!(
-            "INSERT INTO {{}}.record SELECT {first} + n, int8send(b) || int8send(n), 1, {state}, {from} + b, NULL, \
-             {from} + b, 1, false, 's', b || '-' || n, 'o', '' \
+            "INSERT INTO {{}}.record SELECT {first} + n, int8send(b) || int8send(n), 1, {state}, {from} + b, '' \
              FROM generate_series(0, {batches} - 1) b, generate_series(0, {ROWS_A_NOTE} - 1) n; \
-             INSERT INTO {{}}.note (kind, due_at, first, last) SELECT {note_kind}, {long_ago} + b, {first}, {first} + 65535 \
+             INSERT INTO {{}}.note (about, due_at, first, last) SELECT {note_kind}, {long_ago} + b, {first}, {first} + 65535 \
              FROM generate_series(0, {batches} - 1) b"
         ))
         .await;
@@ -120,7 +119,7 @@ async fn the_reaper_reads_little_more_than_what_it_removes() {
         let outcomes = store.apply(&rows.collect::<Vec<_>>()).await.unwrap();
         assert!(outcomes.iter().all(|outcome| *outcome == Outcome::Applied));
     }
-    place.run("UPDATE {}.note SET kind = 2").await;
+    place.run("UPDATE {}.note SET about = 2").await;
     let (scan, [rows, notes, _]) = place.counted(Due::Expired, PRESENT, 128).await;
     assert_eq!((scan.records.len(), scan.is_cut), (128, true));
     assert!(rows <= 2 * 8 * ROWS_A_NOTE + 128 && notes <= 4 * 8, "{rows} rows and {notes} notes were read");
@@ -140,7 +139,7 @@ async fn what_cannot_be_read_stands_in_nobodys_way() {
         let store = place.store().await;
         place.backlog(3, state, note_kind).await;
         if state == StateKind::Unknown {
-            place.run("UPDATE {}.record SET attention_at = due_at").await;
+            place.run("UPDATE {}.record SET look_at = due_at").await;
         }
         // Larger than all that a scan reads.
         place

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use oncegate_store::Result;
-use oncegate_store::join::Opened;
+use oncegate_store::join::{Call, Opened};
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, oneshot};
 
 use super::DedicatedTransaction;
@@ -26,7 +26,7 @@ struct Places {
 /// One of them, as whoever serves it sees it. Dropped, it is told nothing, and waits again.
 pub(super) struct Waiting {
     number: u64,
-    opening: Option<String>,
+    opening: Option<Call>,
     tell: oneshot::Sender<Served>,
 }
 
@@ -50,11 +50,11 @@ impl Line {
     /// turn: its connection may be one that says nothing.
     pub(super) async fn wait(
         &self,
-        opening: Option<&str>,
+        opening: Option<&Call>,
         turn: impl Future<Output = std::result::Result<OwnedSemaphorePermit, AcquireError>>,
         patience: Duration,
     ) -> Option<Served> {
-        let mut place = self.join(opening.map(str::to_owned));
+        let mut place = self.join(opening.cloned());
         let turn = tokio::select! {
             biased;
             told = &mut place.told => return told.ok(),
@@ -83,7 +83,7 @@ impl Line {
         }
     }
 
-    fn join(&self, opening: Option<String>) -> Place<'_> {
+    fn join(&self, opening: Option<Call>) -> Place<'_> {
         let (tell, told) = oneshot::channel();
         let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         places.joined += 1;
@@ -94,8 +94,8 @@ impl Line {
 }
 
 impl Waiting {
-    pub(super) fn opening(&self) -> Option<&str> {
-        self.opening.as_deref()
+    pub(super) fn opening(&self) -> Option<&Call> {
+        self.opening.as_ref()
     }
 
     /// If it is not there any more, what it is told is dropped: a transaction is rolled back, a turn is the next one's.
