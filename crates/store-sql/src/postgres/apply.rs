@@ -348,7 +348,7 @@ async fn write(
     let parts = parts(statements, wave, answers, &insert_due);
     let [inserts, settles, settles_over, moves, removals] = &parts;
     // Each is sent when it is first polled, in this order.
-    let (inserted, locked, settled, settled_over, moved, removed) = futures_util::join!(
+    let (inserted, locked, settled, settled_over, moved_on, removed) = futures_util::join!(
         inserts.ask(session),
         lock(session, statements, wave),
         settles.ask(session),
@@ -361,7 +361,7 @@ async fn write(
         (locked.err().map(Err), &[]),
         (settled, settles.places),
         (settled_over, settles_over.places),
-        (moved, moves.places),
+        (moved_on, moves.places),
         (removed, removals.places),
     ];
     let mut applied = Applied::new();

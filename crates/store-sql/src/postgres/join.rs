@@ -24,7 +24,7 @@ use oncegate_store::{Change, Effect, Kind, Result, StoreError, Write};
 use super::PostgresStore;
 use super::row::{Look, Mark, digest, pack, state_column, unpack};
 use super::settings::Schema;
-use super::statements::{BATCH_MAX, IS_MARKED, MARKED, answer_of, marked};
+use super::statements::{BATCH_MAX, IS_MARKED, MARKED, answer_of, is_first, marked};
 
 /// The statements, for one schema.
 #[derive(Debug)]
@@ -55,15 +55,16 @@ impl Statements {
     pub(super) fn new(of: &Schema) -> Self {
         let shown = format!("r.rest, {} AS answer", answer_of(of));
         let (name, schema) = (of.as_str(), of.quoted());
-        // A lease that ends is found by a note of its own. One that does not is under a note like a batch's, which is looked at now and
+        // A lease that ends is found by a note of its own. One that does not, and one that may be under no note of a batch's, is put under such a one, which is looked at now and
         // then: its answer will have to be found when it expires.
         let noted = |rows: &str| {
-            let first = format!("CASE WHEN $3 IS NULL THEN seq - seq % {BATCH_MAX} ELSE seq END");
-            let last =
-                format!("CASE WHEN $3 IS NULL THEN seq - seq % {BATCH_MAX} + {} ELSE seq END", BATCH_MAX - 1);
+            let last = BATCH_MAX - 1;
             format!(
                 "noted AS (INSERT INTO {schema}.note (about, due_at, first, last) \
-                 SELECT 1, coalesce($3, 0), {first}, {last} FROM {rows} WHERE $2 & 15 = 1)"
+                 SELECT 1, $3, seq, seq FROM {rows} WHERE $2 & 15 = 1 AND $3 IS NOT NULL \
+                 UNION ALL SELECT 1, coalesce($3, 0), seq & ~{last}::bigint, seq | {last} FROM {rows} \
+                 WHERE $2 & 15 = 1 AND ($3 IS NULL OR {}))",
+                is_first("seq")
             )
         };
         let inserted = |id: &str, returning: &str| {

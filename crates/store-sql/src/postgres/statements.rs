@@ -154,12 +154,17 @@ impl Statements {
         };
         let marked = marked(schema, "swapped");
         // A note of its own for each: that of its batch may be put off beyond its moment, or be of the other kind.
-        let noted_alone = |state: i16| {
+        let alone = |state: i16| {
             format!(
-                "noted AS (INSERT INTO {note} (about, due_at, first, last) SELECT {state}, due_at, seq, seq FROM swapped \
-                 WHERE due_at IS NOT NULL AND state & 15 = {state})"
+                "INSERT INTO {note} (about, due_at, first, last) SELECT {state}, due_at, seq, seq FROM swapped \
+                 WHERE due_at IS NOT NULL AND state & 15 = {state}"
             )
         };
+        // And one of a batch for what may have none, see `is_first`.
+        let with_batch = format!(
+            "UNION ALL SELECT 1, due_at, seq, seq + {last} FROM swapped WHERE due_at IS NOT NULL AND state & 15 = 1 AND {}",
+            is_first("seq")
+        );
         let now = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
         // Each of these with nothing beside it, or with the entries of those of its rows that were changed.
         let insert = |entered: &str| {
@@ -183,7 +188,7 @@ impl Statements {
                 "WITH {}, {}, {marked}, kept AS (INSERT INTO {answer} (seq, bytes) SELECT seq, answer FROM swapped \
                  ON CONFLICT (seq) DO UPDATE SET bytes = excluded.bytes){entered} {}",
                 swapped(true),
-                noted_alone(2),
+                format_args!("noted AS ({})", alone(2)),
                 told("swapped")
             )
         };
@@ -191,7 +196,7 @@ impl Statements {
             format!(
                 "WITH {}, {}, {marked}, dropped AS (DELETE FROM {answer} WHERE seq = ANY(ARRAY(SELECT seq FROM swapped))){entered} {}",
                 swapped(false),
-                noted_alone(1),
+                format_args!("noted AS ({} {with_batch})", alone(1)),
                 told("swapped")
             )
         };
@@ -415,6 +420,12 @@ fn unmarked(schema: &Schema, rows: &str) -> String {
         "unmarked AS (DELETE FROM {} WHERE seq = ANY(ARRAY(SELECT seq FROM {rows})))",
         table(schema, "mark")
     )
+}
+
+/// Whether a row is the first of its batch, in SQL. One that was written in a caller's transaction is the only one of its own, and if it was settled there, that batch has no note: whoever puts such a row into
+/// progress leaves one, by which its next answer is found when it expires. (Another batch's first row has one already; of two that say the same, one goes.)
+pub(super) fn is_first(seq: &str) -> String {
+    format!("{seq} & {} = 0", BATCH_MAX - 1)
 }
 
 fn table(schema: &Schema, name: &str) -> String {

@@ -202,7 +202,7 @@ fn is_by_index(what: &str, plan: &str) {
     let expected = match what {
         "reserve" | "insert" => ["Conflict Arbiter Indexes: record_id", "Insert on record"],
         "insert_told" => ["Conflict Arbiter Indexes: record_id", "Insert on entry"],
-        "read_refused" | "read" => ["using record_id on record", "Index Cond: (id = ANY ("],
+        "lock_rows" | "read_refused" | "read" => ["using record_id on record", "Index Cond: (id = ANY ("],
         "settle" | "settle_over" | "move_on" | "remove" => {
             ["using record_id on record", "using mark_pkey on mark"]
         }

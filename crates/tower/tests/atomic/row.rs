@@ -1,5 +1,6 @@
 //! A row that was written in a caller's transaction is as the store would have written it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -9,7 +10,7 @@ use oncegate_core::identity::Version;
 use oncegate_core::record::{Record, StateKind};
 use oncegate_store::drive::read_one;
 use oncegate_store::join::{Join, Joined, Opened, Taken, Transaction as _, Transactions as _};
-use oncegate_store::{Outcome, Store as _, Write};
+use oncegate_store::{Due, Outcome, Store as _, Write};
 use oncegate_test_servers::until;
 use sqlx::{AssertSqlSafe, Row as _};
 
@@ -73,6 +74,35 @@ on_both! {
         assert_eq!(read_one(&store, first.id).await.unwrap().as_ref(), Some(&first));
         assert_eq!(join(&base, &store, &swap(&first, &next)).await, Joined::Written);
         assert_eq!(join(&base, &store, &swap(&first, &next)).await, Joined::Refused, "the old version");
+    }
+
+    /// It had no note while it was settled in its transaction, or one of a lease; what says when its answer expires is what it gets when it is in progress.
+    async fn an_answer_that_the_store_gives_to_a_joined_row_is_found_when_it_expires<B: Base>() {
+        let base = B::start().await;
+        let store = base.store().await;
+        let keys = ["entrusted", "again", "again in a transaction"];
+        let rows = keys.map(|key| reserved(key, 1, LONG_AGO));
+        let ended = rows.each_ref().map(|row| moved_to(row, StateKind::Completed, LONG_AGO));
+        let again = |row: &Record| moved_to(row, StateKind::InProgress, LONG_AGO);
+        assert_eq!(join(&base, &store, &insert(&rows[0])).await, Joined::Written);
+        for row in &ended[1..] {
+            assert_eq!(join(&base, &store, &insert(row)).await, Joined::Written);
+        }
+        assert_eq!(store.apply(&[swap(&ended[1], &again(&ended[1]))]).await.unwrap(), [Outcome::Applied]);
+        assert_eq!(join(&base, &store, &swap(&ended[2], &again(&ended[2]))).await, Joined::Written);
+        let running = [rows[0].clone(), again(&ended[1]), again(&ended[2])];
+        assert_eq!(store.due(Due::Lapsed, FAR_AHEAD, 9).await.unwrap().records.len(), 3, "leases");
+        for row in &running {
+            let settled = moved_to(row, StateKind::Completed, FAR_AHEAD);
+            assert_eq!(store.apply(&[swap(row, &settled)]).await.unwrap(), [Outcome::Applied]);
+        }
+        // Whoever looks for leases tidies up on the way.
+        for _ in 0..2 {
+            assert_eq!(store.due(Due::Lapsed, FAR_AHEAD, 9).await.unwrap().records, []);
+        }
+        let expired = store.due(Due::Expired, FAR_AHEAD, 9).await.unwrap().records;
+        let found: BTreeSet<_> = expired.iter().map(|row| row.address.key.as_str()).collect();
+        assert_eq!(found, keys.into());
     }
 
     /// What a node remembers of others' rows may be behind; a row is not written by it.
