@@ -22,7 +22,7 @@ use oncegate_core::policy::Profile;
 use oncegate_engine::{Engine, Options as EngineOptions};
 use oncegate_store::jobs::Enqueue;
 use oncegate_store::join::{Transaction, Transactions};
-use oncegate_store_sql::sqlx::{PgDedicated, PgTransactions, SqliteTransactions};
+use oncegate_store_sql::sqlx::{PgDedicated, PgTransactions, SqliteDedicated, SqliteTransactions};
 use oncegate_store_sql::{PostgresOptions, SqliteStore};
 use oncegate_test_servers::Postgres;
 use oncegate_tower::{Atomic, AtomicIdempotency, Routes, scope};
@@ -97,8 +97,9 @@ fn on_postgres(options: &Options) -> Outcome {
 }
 
 fn on_sqlite(options: &Options) -> Outcome {
-    let files = ["plain", "many", "one", "atomic"].map(|name| options.dir.join(format!("atomic-{name}.db")));
-    let [plain, many, one, joined] = &files;
+    let files = ["plain", "many", "one", "dedicated", "atomic"];
+    let files = files.map(|name| options.dir.join(format!("atomic-{name}.db")));
+    let [plain, many, one, dedicated, joined] = &files;
     for file in &files {
         fill::remove(file)?;
     }
@@ -117,6 +118,11 @@ fn on_sqlite(options: &Options) -> Outcome {
             (PLAIN, plainly(plain, 1).await?),
             (PLAIN_MANY, plainly(many, POOL).await?),
             ("atomic handler", atomically(one, 1).await?),
+            (
+                "atomic handler (dedicated pool)",
+                atomic(SqliteStore::open(dedicated)?, SqliteDedicated::new(sqlite(dedicated, 1).await?))
+                    .await?,
+            ),
             ("atomic handler (16 connections)", atomically(joined, POOL).await?),
         ])
     })?;

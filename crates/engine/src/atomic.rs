@@ -142,13 +142,16 @@ impl<S: Enqueue> Engine<S> {
         let event = asked.under_a_new_token()?;
         let epoch = self.0.cache.epoch(asked.id, self.now());
         let opening = if look == Look::First { self.0.store.opening(asked.id) } else { None };
-        let opened = match opening {
-            Some(opening) => self.in_time(transactions.begin_with(opening)).await?,
-            None => Opened::Occupied,
+        let (opened, turn) = match opening {
+            Some(opening) => (self.in_time(transactions.begin_with(opening)).await?, Turn::everybodys()),
+            None if T::LOOKS_FIRST && look == Look::First => {
+                self.begin_first(&**transactions, asked.id).await?
+            }
+            None => (Opened::Occupied, Turn::everybodys()),
         };
         let is_opened = matches!(opened, Opened::Begun(_));
         let (transaction, before, turn) = match opened {
-            Opened::Begun(transaction) => (transaction, None, Turn::everybodys()),
+            Opened::Begun(transaction) => (transaction, None, turn),
             Opened::Occupied | Opened::Unable => {
                 // Most of those who find a row need no transaction.
                 let shown = match opened {
@@ -159,8 +162,7 @@ impl<S: Enqueue> Engine<S> {
                 if let Some(arrived) = told {
                     return Ok(ArrivedIn::Told(arrived));
                 }
-                let turn = tokio::time::timeout(self.0.options.store_timeout, self.0.store.turn()).await;
-                let turn = turn.map_err(|_| Unavailable::Overloaded)?;
+                let turn = self.turn().await?;
                 let taking = Box::pin(self.take_in(&**transactions, asked.id, shown));
                 let taken = self.in_time(taking).await?;
                 let Some((transaction, before)) = taken else {
@@ -202,6 +204,30 @@ impl<S: Enqueue> Engine<S> {
         }
         observe(&event, before.as_deref(), &step);
         Ok(ArrivedIn::Told(Reserve::new(self, route, &event, asked.id, look).decided(step, before.as_ref())))
+    }
+
+    /// Of one writer: begins a transaction by which a key is taken that is new, or nothing. A key that is known to have a row needs neither.
+    async fn begin_first<T: Transactions>(
+        &self,
+        transactions: &T,
+        id: RecordId,
+    ) -> Result<(Opened<T::Transaction>, Turn), Unavailable> {
+        let store = &self.0.store;
+        if store.first(id).is_some() {
+            let turn = self.turn().await?;
+            // Others may have written while this waited.
+            if let Some(first) = store.first(id)
+                && let Opened::Begun(transaction) = self.in_time(transactions.begin_first(first)).await?
+            {
+                return Ok((Opened::Begun(transaction), turn));
+            }
+        }
+        Ok((Opened::Occupied, Turn::everybodys()))
+    }
+
+    async fn turn(&self) -> Result<Turn, Unavailable> {
+        let turn = tokio::time::timeout(self.0.options.store_timeout, self.0.store.turn()).await;
+        turn.map_err(|_| Unavailable::Overloaded)
     }
 
     /// What a row says that is the answer to this arrival, if it is.
@@ -458,7 +484,11 @@ impl<S: Enqueue, T: Transactions> InTransaction<S, T> {
                 self.closed(closed, &write, patience).await
             }
             (None, Some(last)) => {
+                let ticket = last.ticket;
                 let closed = tokio::time::timeout(patience, transaction.commit_after(last)).await;
+                if matches!(closed, Ok(Ok(Closed::Committed))) {
+                    store.after_last(row.id, ticket);
+                }
                 self.closed(closed, &write, patience).await
             }
             (None, None) => self.write_and_commit(transaction, &write, patience).await,

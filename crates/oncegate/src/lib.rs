@@ -113,10 +113,10 @@ pub use oncegate_store as store;
 pub use oncegate_store::{Store, StoreError, jobs, join};
 #[cfg(feature = "postgres")]
 pub use oncegate_store_sql::postgres::is_of_the_statement;
-#[cfg(feature = "sqlx-sqlite")]
-pub use oncegate_store_sql::sqlx::SqliteTransactions;
 #[cfg(feature = "sqlx-postgres")]
 pub use oncegate_store_sql::sqlx::{PgDedicated, PgTransactions};
+#[cfg(feature = "sqlx-sqlite")]
+pub use oncegate_store_sql::sqlx::{SqliteDedicated, SqliteTransactions};
 #[cfg(feature = "postgres")]
 pub use oncegate_store_sql::{PostgresOptions, PostgresStore};
 #[cfg(feature = "sqlite")]

@@ -5,6 +5,9 @@
 
 #[cfg(feature = "sqlx-postgres")]
 mod dedicated;
+#[cfg(feature = "sqlx-sqlite")]
+mod dedicated_sqlite;
+mod resting;
 #[cfg(feature = "sqlx-postgres")]
 mod unlogged;
 
@@ -27,6 +30,8 @@ use oncegate_store::{Effect, Kind, Result, StoreError};
 
 #[cfg(feature = "sqlx-postgres")]
 pub use dedicated::{DedicatedTransaction, PgDedicated};
+#[cfg(feature = "sqlx-sqlite")]
+pub use dedicated_sqlite::{SqliteDedicated, SqliteDedicatedTransaction};
 #[cfg(feature = "sqlx-postgres")]
 use unlogged::Unlogged;
 
@@ -271,16 +276,40 @@ async fn commit_after(
 ) -> Result<Closed<SqlxTransaction<::sqlx::Sqlite>>> {
     let closing = async move {
         // sqlx goes on counting, and ends what it counts: an empty one, which has locked nothing.
-        let text = [last.sql, "; COMMIT; BEGIN"].concat();
-        let Err(cause) = transaction.ask(&text, &last.values).await else { return Ok(Closed::Committed) };
-        // The savepoint is gone with a transaction that was committed, or that has ended behind everybody's back.
-        if ::sqlx::query(crate::sqlite::TAKE_BACK).execute(&mut *transaction).await.is_ok() {
-            return Ok(Closed::Unable(transaction));
+        match close(&mut transaction, &last, "; COMMIT; BEGIN").await {
+            Ok(Ending::Committed) => Ok(Closed::Committed),
+            Ok(Ending::Unable) => Ok(Closed::Unable(transaction)),
+            Err(error) => {
+                transaction.roll_back().await;
+                Err(error)
+            }
         }
-        transaction.roll_back().await;
-        Err(StoreError::new(Kind::Unavailable, Effect::Unknown, "commit").because(cause))
     };
     Outlive::new(closing).await
+}
+
+/// How a transaction on SQLite was to end with its row.
+#[cfg(feature = "sqlx-sqlite")]
+enum Ending {
+    Committed,
+    /// The row is taken back, and the transaction goes on.
+    Unable,
+}
+
+/// Writes the row, and commits. An error says that the transaction is not there any more, and is to be rolled back for sqlx, which counts it.
+#[cfg(feature = "sqlx-sqlite")]
+async fn close(
+    transaction: &mut SqlxTransaction<::sqlx::Sqlite>,
+    last: &Last,
+    commit: &str,
+) -> Result<Ending> {
+    let text = [&*last.sql, commit].concat();
+    let Err(cause) = transaction.ask(&text, &last.values).await else { return Ok(Ending::Committed) };
+    // The savepoint is gone with a transaction that was committed, or that has ended behind everybody's back.
+    if ::sqlx::query(crate::sqlite::TAKE_BACK).execute(&mut **transaction).await.is_ok() {
+        return Ok(Ending::Unable);
+    }
+    Err(StoreError::new(Kind::Unavailable, Effect::Unknown, "commit").because(cause))
 }
 
 /// What is not surely refused, and so rolled back, leaves the commit in doubt.

@@ -74,6 +74,18 @@ pub trait Transactions: Send + Sync + 'static {
         let _ = opening;
         std::future::ready(Ok(Opened::Unable))
     }
+
+    /// Whether [`Transactions::begin_first`] is worth a turn.
+    const LOOKS_FIRST: bool = false;
+
+    /// Begins one that may write, and looks by the store's [`Join::first`] whether its key is new, in the same call: where it is not, nothing has begun. A library that cannot
+    /// run several statements in one call leaves it at that.
+    ///
+    /// Dropping the future must not leave a transaction behind that has begun.
+    fn begin_first(&self, first: First) -> impl Future<Output = Result<Opened<Self::Transaction>>> + Send {
+        let _ = first;
+        std::future::ready(Ok(Opened::Unable))
+    }
 }
 
 /// A statement that takes a key of which nobody knows, for the transaction that it is part of: for a simple query of PostgreSQL's, where it may stand before `BEGIN`.
@@ -134,15 +146,26 @@ impl fmt::Debug for Call {
     }
 }
 
+/// A statement that tells whether a key is new, for SQLite: run after the beginning of a transaction, in the same call.
+#[derive(Clone, Debug)]
+pub struct First {
+    /// It gives one row, whose `number` is 1 where the key is new.
+    pub sql: &'static str,
+    /// What is bound.
+    pub values: Vec<Value<'static>>,
+}
+
 /// The statements that write a row, with what they share, for SQLite: run before the commit, in the same call.
 ///
 /// What is shown of them for debugging is not their values: they may be an answer.
 #[derive(Clone)]
 pub struct Last {
     /// One fails where the row is refused, and then nothing may follow.
-    pub sql: &'static str,
+    pub sql: Cow<'static, str>,
     /// What is bound.
     pub values: Vec<Value<'static>>,
+    /// What the store is to be told once it is committed: see [`Join::after_last`].
+    pub ticket: i64,
 }
 
 impl fmt::Debug for Last {
@@ -239,10 +262,23 @@ pub trait Join: Store {
     /// for such a write: then it is [`Join::join`] and a commit.
     fn closing(&self, write: &Write) -> Option<Call>;
 
+    /// A statement that tells whether this key is new, for one call of SQLite's that begins a transaction. Nothing where there is none, or where the row may well be there: then it is read first. Right
+    /// while nobody else of this process writes, so to be asked for by whoever has the [`Turn`].
+    fn first(&self, id: RecordId) -> Option<First> {
+        let _ = id;
+        None
+    }
+
     /// Statements that write this row, for one call of SQLite's that ends with the commit. Nothing where there are none, or not for such a write.
     fn last(&self, write: &Write) -> Option<Last> {
         let _ = write;
         None
+    }
+
+    /// A [`Join::last`] with this ticket, of the row with this id, is committed. To be said before the [`Turn`] is the next one's; a store that is not told finds out by
+    /// itself, by and by.
+    fn after_last(&self, id: RecordId, ticket: i64) {
+        let _ = (id, ticket);
     }
 
     /// Takes the key for this transaction, without waiting for another that has it.

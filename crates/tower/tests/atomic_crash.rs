@@ -23,7 +23,7 @@ use oncegate_engine::{Engine, Options};
 use oncegate_store::jobs::Enqueue;
 use oncegate_store::join::Transactions;
 use oncegate_store::{Filter, Store};
-use oncegate_store_sql::sqlx::{PgDedicated, PgTransactions, SqliteTransactions};
+use oncegate_store_sql::sqlx::{PgDedicated, PgTransactions, SqliteDedicated, SqliteTransactions};
 use oncegate_store_sql::{PostgresOptions, PostgresStore, SqliteStore};
 use oncegate_test_servers::{Postgres, until};
 use oncegate_tower::{Atomic, AtomicIdempotency, Routes, scope};
@@ -58,8 +58,11 @@ const CONNECTIONS: usize = 8;
 fn main() -> ExitCode {
     if let Ok(place) = std::env::var(PLACE) {
         runtime().block_on(async {
-            if let Some(place) = place.strip_prefix(DEDICATED) {
+            let dedicated = place.strip_prefix(DEDICATED);
+            if let Some(place) = dedicated.filter(|place| place.starts_with("postgres://")) {
                 serve::<OnDedicated>(place).await;
+            } else if let Some(place) = dedicated {
+                serve::<OnSqliteDedicated>(place).await;
             } else if place.starts_with("postgres://") {
                 serve::<OnPostgres>(&place).await;
             } else {
@@ -83,10 +86,20 @@ fn main() -> ExitCode {
         kill_9::<OnSqlite>(folder.path().join("records.db").to_str().unwrap());
         Ok::<(), Failed>(())
     };
+    let on_sqlite_dedicated = || {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("records.db");
+        kill_9::<OnSqliteDedicated>(&format!("{DEDICATED}{}", path.to_str().unwrap()));
+        Ok::<(), Failed>(())
+    };
     let trials = vec![
         Trial::test("kill_9_leaves_rows_and_keys_one_to_one_on_postgres", on_postgres),
         Trial::test("kill_9_leaves_rows_and_keys_one_to_one_on_a_dedicated_pool", on_dedicated),
         Trial::test("kill_9_leaves_rows_and_keys_one_to_one_on_sqlite", on_sqlite),
+        Trial::test(
+            "kill_9_leaves_rows_and_keys_one_to_one_on_a_dedicated_pool_of_sqlite",
+            on_sqlite_dedicated,
+        ),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
@@ -113,7 +126,7 @@ trait Base: 'static {
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS charge (key TEXT NOT NULL, answer TEXT NOT NULL)";
 const CHARGES: &str = "SELECT key, answer FROM charge";
 
-/// Before the URL of a PostgreSQL whose pool atomic handlers have to themselves.
+/// Before the place of a database whose pool atomic handlers have to themselves.
 const DEDICATED: &str = "dedicated ";
 
 /// The same database, by such a pool.
@@ -199,12 +212,43 @@ impl Base for OnSqlite {
     }
 
     async fn charge(tx: &mut Atomic<SqliteTransactions>, key: &str, answer: &str) -> sqlx::Result<()> {
-        let insert = sqlx::query("INSERT INTO charge (key, answer) VALUES (?1, ?2)");
-        insert.bind(key).bind(answer).execute(&mut **tx).await.map(drop)
+        insert_in_sqlite(tx, key, answer).await
     }
 
     async fn charges(SqliteTransactions(pool): &SqliteTransactions) -> Vec<(String, String)> {
         sqlx::query_as(CHARGES).fetch_all(pool).await.unwrap()
+    }
+}
+
+async fn insert_in_sqlite(on: &mut sqlx::SqliteConnection, key: &str, answer: &str) -> sqlx::Result<()> {
+    let insert = sqlx::query("INSERT INTO charge (key, answer) VALUES (?1, ?2)");
+    insert.bind(key).bind(answer).execute(on).await.map(drop)
+}
+
+/// The same file, by a pool of one connection that atomic handlers have to themselves.
+struct OnSqliteDedicated;
+
+impl Base for OnSqliteDedicated {
+    type Store = SqliteStore;
+    type Pool = SqliteDedicated;
+
+    async fn store(place: &str) -> SqliteStore {
+        OnSqlite::store(place.trim_start_matches(DEDICATED)).await
+    }
+
+    async fn pool(place: &str) -> SqliteDedicated {
+        let place = place.trim_start_matches(DEDICATED);
+        OnSqlite::pool(place).await.0.close().await;
+        let options = SqliteConnectOptions::new().filename(place);
+        SqliteDedicated::new(SqlitePoolOptions::new().max_connections(1).connect_with(options).await.unwrap())
+    }
+
+    async fn charge(tx: &mut Atomic<SqliteDedicated>, key: &str, answer: &str) -> sqlx::Result<()> {
+        insert_in_sqlite(tx, key, answer).await
+    }
+
+    async fn charges(pool: &SqliteDedicated) -> Vec<(String, String)> {
+        OnSqlite::charges(&SqliteTransactions(pool.pool().clone())).await
     }
 }
 

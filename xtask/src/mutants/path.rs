@@ -34,6 +34,7 @@ const SETTLE: &str = "crates/engine/src/settle.rs";
 const WAIT: &str = "crates/engine/src/wait.rs";
 const WRITER: &str = "crates/engine/src/writer.rs";
 const BATCH: &str = "crates/engine/src/writer/batch.rs";
+const SETTLED: &str = "crates/store-sql/src/sqlite/append/settled.rs";
 
 /// Every one of them.
 pub(super) const MUTANTS: &[Mutant] = &[
@@ -226,7 +227,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     atomic(
         "a connection that rests is never the pool's again",
-        "crates/store-sql/src/sqlx/dedicated.rs",
+        "crates/store-sql/src/sqlx/resting.rs",
         "watch.is_done = !watch.over.give_back_rested();",
         "watch.is_done = std::future::pending::<bool>().await;",
     ),
@@ -243,10 +244,22 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "$1, $2, 2, $3, $4, NULLIF($3, $3) + {}, $5)",
     ),
     atomic(
-        "SQLite: a row that was refused is committed without",
-        "crates/store-sql/src/sqlite/join.rs",
-        "CASE WHEN changes() = 1 THEN ?{ANSWER} END",
-        "?{ANSWER}",
+        "SQLite: a key is appended that the other table has",
+        SETTLED,
+        "changes() = 1 AND NOT EXISTS (SELECT 1 FROM record WHERE id = ?2)",
+        "changes() = 1",
+    ),
+    atomic(
+        "SQLite: a key is appended though the file is further on than what is known of it",
+        SETTLED,
+        "WHERE seq = 0 AND generation = ?1",
+        "WHERE seq = 0 AND generation = max(generation, ?1)",
+    ),
+    atomic(
+        "SQLite: what the file is no longer as it was for is committed all the same",
+        SETTLED,
+        "CASE WHEN changes() = 1 AND",
+        "CASE WHEN",
     ),
     postgres(
         "what is settled is still found by its doubt",

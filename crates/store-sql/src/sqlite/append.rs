@@ -100,6 +100,15 @@ pub(super) enum Found {
     Elsewhere,
 }
 
+/// Neither of the two tables has an id.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lacks {
+    /// Then.
+    pub(super) generation: i64,
+    /// What `record_settled` had then as its next place.
+    pub(super) next: i64,
+}
+
 impl Memory {
     pub(super) fn find(&self, id: RecordId) -> Found {
         match self.reserved.get(id) {
@@ -108,10 +117,10 @@ impl Memory {
         }
     }
 
-    /// The generation at which neither of the two tables has it, if that is what is known.
-    fn lacks(&self, id: RecordId) -> Option<i64> {
+    /// The generation at which neither of the two tables has it, if that is what is known; and the next place in `record_settled`.
+    fn lacks(&self, id: RecordId) -> Option<Lacks> {
         match self.find(id) {
-            Found::Elsewhere => self.generation,
+            Found::Elsewhere => Some(Lacks { generation: self.generation?, next: self.settled }),
             Found::InFlight(_) | Found::SettledAt(_) => None,
         }
     }
@@ -163,6 +172,17 @@ impl Memory {
         self.generation = Some(to);
     }
 
+    /// Takes note of a row that a caller's transaction has appended at the next place, and committed. As [`Memory::keep`].
+    fn keep_joined(&mut self, id: RecordId, from: i64) {
+        if self.generation != Some(from) {
+            return;
+        }
+        self.generation = None;
+        self.ids.insert(id, self.settled);
+        self.settled += 1;
+        self.generation = Some(from + 1);
+    }
+
     #[cfg(test)]
     fn ids(&self) -> &Ids {
         &self.ids
@@ -193,7 +213,7 @@ impl Shared {
 
     /// A generation at which neither of the two tables had it. Whoever finds the file at that generation, and nobody else able to write, need not
     /// look for it.
-    pub(super) fn lacks(&self, id: RecordId) -> Option<i64> {
+    pub(super) fn lacks(&self, id: RecordId) -> Option<Lacks> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).lacks(id)
     }
 
@@ -202,6 +222,11 @@ impl Shared {
         if let Some(changed) = changed {
             self.0.write().unwrap_or_else(PoisonError::into_inner).keep(changed);
         }
+    }
+
+    /// The same, of a caller's transaction that has appended one row at this generation.
+    pub(super) fn keep_joined(&self, id: RecordId, from: i64) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).keep_joined(id, from);
     }
 
     /// Asks the memory, and then the file as it was at that very moment.

@@ -3,9 +3,10 @@
 //! A file has one writer. A caller's transaction waits for its turn among this process's writers, in the order in which they came, and
 //! then holds the file from its `BEGIN IMMEDIATE` to its commit; other processes wait for SQLite's lock, as ever. The row is read before
 //! that, so that the file is not held meanwhile and whoever is replayed needs no turn; what has changed since, the index or the version
-//! refuses. While a transaction holds the file nobody else commits, so what the store's own connection reads then is what it would read: that
+//! refuses. (A library that can may instead ask with the beginning whether the key is new, see [`Join::first`].) While a transaction holds the file nobody else commits, so what the store's own connection reads then is what it would read: that
 //! is how a row of the happy path is looked for, whose tables have no index over ids. (A new key is not looked for: what is remembered of those tables
-//! is right if the file is at the same generation, and the row's own statement asks for that.) A joined write leaves its row in `record`.
+//! is right if the file is at the same generation, and the row's own statement asks for that.) A new key whose answer is the transaction's last word is appended, as the happy path is; any other joined write
+//! leaves its row in `record`.
 
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
@@ -13,15 +14,16 @@ use std::sync::{Arc, LazyLock};
 use oncegate_core::audit::Entry;
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::Record;
+use oncegate_core::time::Timestamp;
 use oncegate_store::drive::read_one;
-use oncegate_store::join::{Call, Connection, Join, Joined, Last, Opening, Shown, Taken, Turn, Value};
+use oncegate_store::join::{Call, Connection, First, Join, Joined, Last, Opening, Shown, Taken, Turn, Value};
 use oncegate_store::{Change, Effect, Kind, Result, StoreError, Write};
 use rusqlite::types::Value as Column;
 
 use super::SqliteStore;
 use super::append::reserved::{Held, Row};
 use super::append::settled::{self, Head};
-use super::append::{Found, Memory};
+use super::append::{Found, Lacks, Memory};
 use super::row::{self, COLUMNS, IDENTITY};
 use super::trail::TELL;
 
@@ -76,10 +78,7 @@ fn with_answer(insert: &str) -> String {
 
 const INSERT_ANSWER: &str = "INSERT INTO answer (seq, bytes) SELECT last_insert_rowid()";
 
-/// The same, where the commit follows in the same call: if the row was refused, the answer is none, which its column refuses, and nothing is run after it.
-static INSERT_LAST: LazyLock<String> =
-    LazyLock::new(|| format!("{}; {INSERT_ANSWER}, CASE WHEN changes() = 1 THEN ?{ANSWER} END", *INSERT_ROW));
-/// Takes the row of such a call back, and shows that the transaction is still there.
+/// Takes back what [`Join::last`] has written, and shows that the transaction is still there.
 #[cfg(feature = "sqlx-sqlite")]
 pub(crate) const TAKE_BACK: &str = "ROLLBACK TO oncegate";
 
@@ -127,13 +126,31 @@ impl Join for SqliteStore {
         None
     }
 
-    /// Of a new key, if the memory is where the file is: the row's own statement finds that out.
+    fn first(&self, id: RecordId) -> Option<First> {
+        let Lacks { generation, .. } = self.shared.lacks(id)?;
+        let values =
+            vec![Value::Int(Some(generation)), Value::Bytes(Some(Cow::Owned(id.as_bytes().to_vec())))];
+        Some(First { sql: settled::IS_NEW, values })
+    }
+
+    /// A new key with a plain answer, appended to `record_settled` as the store's own are, if the memory is where the file is: its own statement finds that out.
     fn last(&self, write: &Write) -> Option<Last> {
         let (Change::Insert(record), None) = (&write.change, &write.entry) else { return None };
-        let answer = record.encode_answer()?;
-        let generation = self.shared.lacks(record.id)?;
-        let values = bound(record, Some(answer), [None, None, Some(generation)]).ok()?;
-        Some(Last { sql: &INSERT_LAST, values })
+        let packed = settled::packed(record)?;
+        let Lacks { generation, next } = self.shared.lacks(record.id)?;
+        let sql = Cow::Owned([STILL_OPEN, &settled::add_joined(next)].join("; "));
+        let values = vec![
+            Value::Int(Some(generation)),
+            Value::Bytes(Some(Cow::Owned(record.id.as_bytes().to_vec()))),
+            Value::Int(Some(record.version.as_raw())),
+            Value::Int(record.expires_at.map(Timestamp::as_micros)),
+            Value::Bytes(Some(Cow::Owned(packed))),
+        ];
+        Some(Last { sql, values, ticket: generation })
+    }
+
+    fn after_last(&self, id: RecordId, ticket: i64) {
+        self.shared.keep_joined(id, ticket);
     }
 
     async fn take(&self, _: &mut dyn Connection, id: RecordId) -> Result<Taken> {
@@ -179,7 +196,7 @@ impl SqliteStore {
         let mut values = bound(record, answer, [expected, None, None])?;
         // Mostly a new key, and the memory is where the file is: then its own statement finds that out, and nobody has to look.
         if expected.is_none()
-            && let Some(generation) = self.shared.lacks(record.id)
+            && let Some(Lacks { generation, .. }) = self.shared.lacks(record.id)
         {
             values[GENERATION - 1] = Value::Int(Some(generation));
             if !ask(connection, &chosen(&INSERT_ROW, &INSERT_SETTLED), &values).await?.is_empty() {

@@ -17,7 +17,7 @@ mod line;
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ::sqlx::{AssertSqlSafe, PgConnection, PgPool, Postgres};
@@ -30,18 +30,14 @@ use oncegate_store::outlive::Outlive;
 use oncegate_store::{Effect, Kind, Result, StoreError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::resting::{self, Held as _, REST, Resting};
 use super::{
     ENDING, PATIENCE, PgTransactions, SqlxTransaction, Told, Unlogged, in_doubt, is_outside,
     is_refusal_of_postgres, not_closed, not_opened, out_of_step, send,
 };
 
-/// What a connection rests for, unless it is said otherwise.
-const REST: Duration = Duration::from_millis(20);
 /// How long a closing that takes an opening along is seen to, at most. Whoever it closes waits as long as its policy says; whoever it opens, as long as the pool says.
 const CLOSING_MAX: Duration = Duration::from_mins(1);
-/// After so long it goes back in any case: its lifetime is the pool's to mind.
-const HELD_MAX: Duration = Duration::from_secs(10);
-
 /// Begins transactions on a pool of PostgreSQL connections that nobody else uses, at its default isolation level.
 ///
 /// Faster than [`PgTransactions`], because connections are not handed back to the pool while there is work. Whoever else waited for one of them
@@ -51,23 +47,13 @@ pub struct PgDedicated(Arc<Dedicated>);
 
 struct Dedicated {
     pool: PgPool,
-    /// How long a connection waits for the next handler before it goes back to the pool.
-    rest: Duration,
     /// Who may have a connection: as many as the pool has.
     turns: Arc<Semaphore>,
     /// Who waits for that.
     line: Line,
     /// What its sessions prepare.
     calls: Calls,
-    resting: Mutex<Resting>,
-}
-
-#[derive(Default)]
-struct Resting {
-    /// The last is the one that came last.
-    connections: Vec<(Instant, Held)>,
-    /// Whether a task sends back what has rested.
-    is_watched: bool,
+    resting: Arc<Resting<Held>>,
 }
 
 /// A connection, as the transaction that sqlx takes all that happens on it for.
@@ -81,14 +67,15 @@ struct Held {
 }
 
 impl Held {
-    /// Its lifetime is the pool's to mind, after so long.
-    fn is_due_back(&self) -> bool {
-        self.since.elapsed() > HELD_MAX
-    }
-
     /// Whether sqlx counts a transaction on it. Where it has lost count, that is the pool's to mend.
     fn is_counted(&self) -> bool {
         !self.transaction.is_lost()
+    }
+}
+
+impl resting::Held for Held {
+    fn since(&self) -> Instant {
+        self.since
     }
 
     /// To the pool, from where it rested, by a task: sqlx ends what it counts, and the server would warn of a transaction that is not there.
@@ -126,11 +113,10 @@ impl PgDedicated {
         let turns = Arc::new(Semaphore::new(turns.min(Semaphore::MAX_PERMITS)));
         Self(Arc::new(Dedicated {
             pool,
-            rest,
             turns,
             line: Line::default(),
             calls: Calls::default(),
-            resting: Mutex::default(),
+            resting: Arc::new(Resting::new(rest)),
         }))
     }
 
@@ -311,73 +297,18 @@ impl Dedicated {
         });
     }
 
-    /// The connection that came back last. Those that are due back go there.
+    /// The connection that came back last.
     fn rested(&self) -> Option<Held> {
         if self.pool.is_closed() {
             return None;
         }
-        let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_due = |(_, held): &mut (Instant, Held)| held.is_due_back();
-        resting.connections.extract_if(.., is_due).for_each(|(_, held)| held.give_back());
-        resting.connections.pop().map(|(_, held)| held)
+        self.resting.take()
     }
 
     /// Keeps it for the next one, for a moment.
-    fn rest(self: &Arc<Self>, held: Held) {
-        if !held.is_counted() {
-            return;
-        }
-        if held.is_due_back() {
-            return held.give_back();
-        }
-        let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
-        resting.connections.push((Instant::now(), held));
-        if !std::mem::replace(&mut resting.is_watched, true) {
-            drop(resting);
-            let mut watch = Watch { over: Arc::clone(self), is_done: false };
-            tokio::spawn(async move {
-                while !watch.is_done {
-                    tokio::time::sleep(watch.over.rest.min(HELD_MAX)).await;
-                    watch.is_done = !watch.over.give_back_rested();
-                }
-            });
-        }
-    }
-
-    /// Gives the pool back what nobody has wanted for a while, or what is due. Whether something still rests.
-    fn give_back_rested(&self) -> bool {
-        let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
-        let has_rested =
-            |(since, held): &mut (Instant, Held)| since.elapsed() >= self.rest || held.is_due_back();
-        resting.connections.extract_if(.., has_rested).for_each(|(_, held)| held.give_back());
-        resting.is_watched = !resting.connections.is_empty();
-        resting.is_watched
-    }
-}
-
-/// Whoever sends back what has rested. It may end with its runtime before it is done; then another will.
-struct Watch {
-    over: Arc<Dedicated>,
-    /// Nothing rested when it looked last, and it has said so.
-    is_done: bool,
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        if !self.is_done {
-            self.over.resting.lock().unwrap_or_else(PoisonError::into_inner).is_watched = false;
-        }
-    }
-}
-
-impl Drop for Dedicated {
-    /// A connection goes back to its pool by a task. Without a runtime there are none, and nothing to go back to.
-    fn drop(&mut self) {
-        let resting = self.resting.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let rested = std::mem::take(&mut resting.connections).into_iter().map(|(_, held)| held);
-        match tokio::runtime::Handle::try_current() {
-            Ok(_) => rested.for_each(Held::give_back),
-            Err(_) => rested.for_each(std::mem::forget),
+    fn rest(&self, held: Held) {
+        if held.is_counted() {
+            self.resting.put(held);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use oncegate_store::jobs::Enqueue;
 use oncegate_store::join::{Transaction, Transactions};
-use oncegate_store_sql::sqlx::{PgDedicated, PgTransactions, SqliteTransactions};
+use oncegate_store_sql::sqlx::{PgDedicated, PgTransactions, SqliteDedicated, SqliteTransactions};
 use oncegate_store_sql::{PostgresStore, SqliteStore};
 use sqlx::postgres::PgPoolOptions;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions, SqliteSynchronous};
@@ -239,5 +239,41 @@ impl Base for OnSqlite {
 
     async fn charges(&self) -> Vec<String> {
         sqlx::query_scalar("SELECT key FROM charge ORDER BY key").fetch_all(&self.pool).await.unwrap()
+    }
+}
+
+/// The same, by a pool of one connection that atomic handlers have to themselves.
+#[derive(Clone)]
+pub(crate) struct OnSqliteDedicated {
+    of: OnSqlite,
+    pool: SqliteDedicated,
+}
+
+impl Base for OnSqliteDedicated {
+    type Store = SqliteStore;
+    type Pool = SqliteDedicated;
+    const HAS_MANY_WRITERS: bool = false;
+
+    async fn start() -> Self {
+        let of = OnSqlite::start().await;
+        let options = SqliteConnectOptions::new().filename(of.path()).synchronous(SqliteSynchronous::Full);
+        let pool = SqlitePoolOptions::new().max_connections(1).connect_with(options).await.unwrap();
+        Self { of, pool: SqliteDedicated::new(pool) }
+    }
+
+    async fn store(&self) -> SqliteStore {
+        self.of.store().await
+    }
+
+    fn pool(&self) -> SqliteDedicated {
+        self.pool.clone()
+    }
+
+    async fn charge(&self, on: &mut sqlx::SqliteConnection, key: &str) -> sqlx::Result<()> {
+        self.of.charge(on, key).await
+    }
+
+    async fn charges(&self) -> Vec<String> {
+        self.of.charges().await
     }
 }

@@ -4,7 +4,7 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-/// One test, on each database; on PostgreSQL by a pool of each kind.
+/// One test, on each database by a pool of each kind.
 macro_rules! on_both {
     ($($(#[$attribute:meta])* async fn $name:ident<$base:ident: Base>() $body:block)*) => {
         $($(#[$attribute])* async fn $name<$base: crate::base::Base>() $body)*
@@ -27,6 +27,13 @@ macro_rules! on_both {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
                 super::$name::<crate::base::OnSqlite>().await;
+            })*
+        }
+
+        mod on_sqlite_dedicated {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                super::$name::<crate::base::OnSqliteDedicated>().await;
             })*
         }
     };

@@ -3,6 +3,8 @@
 //! A run is 4,096 places. Once they were all given away its ids are written down, and what its rows have in common: how many there are, when
 //! the first of them ends. So a process that starts reads ids and not answers, and a scan looks into the runs that have something for it.
 
+use std::borrow::Cow;
+
 use oncegate_core::codec::Malformed;
 use oncegate_core::identity::{RecordId, Version};
 use oncegate_core::record::Record;
@@ -10,8 +12,8 @@ use oncegate_core::time::Timestamp;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use super::super::error::Failure;
-use super::ids::{Ids, RUN, WRITTEN_BYTES, offset};
-use super::packed::{pack, unpack};
+use super::ids::{Ids, RUN, WRITTEN_BYTES};
+use super::packed::{is_settlement, pack, unpack};
 
 pub(in super::super) const ADD: &str = "INSERT INTO record_settled (seq, id, arrival, version, expires_at, bytes) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 pub(in super::super) const HEAD: &str =
@@ -23,14 +25,18 @@ pub(in super::super) const REMOVE: &str =
     "DELETE FROM record_settled WHERE seq = ?1 AND id = ?2 AND version = ?3 AND expires_at <= ?4";
 const FIRST: &str = "SELECT seq FROM record_settled ORDER BY seq LIMIT 1";
 const IDS: &str = "SELECT seq, id FROM record_settled WHERE seq >= ?1 AND seq < ?2 ORDER BY seq";
-const SURVEY: &str =
-    "SELECT seq, id, arrival, expires_at FROM record_settled WHERE seq >= ?1 AND seq < ?2 ORDER BY seq";
 const RUN_IDS: &str = "SELECT ids FROM record_run_ids WHERE run = ?1";
 const NEXT_RUN: &str = "SELECT run FROM record_run WHERE run >= ?1 ORDER BY run LIMIT 1";
+/// What the rows of the run `?1` have in common. Nothing, if there are none.
 const PUT_RUN: &str = "INSERT OR REPLACE INTO record_run (run, kept, first_end, last_end, first_arrival, last_arrival) \
-     VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-const PUT_RUN_IDS: &str = "INSERT OR REPLACE INTO record_run_ids (run, ids) VALUES (?1, ?2)";
-const WRITTEN: &str = "SELECT length(ids) FROM record_run_ids WHERE run = ?1";
+     SELECT ?1, count(*), min(expires_at), max(expires_at), min(arrival), max(arrival) FROM record_settled \
+     WHERE seq >= ?1 * 4096 AND seq < (?1 + 1) * 4096 HAVING count(*) > 0 RETURNING kept";
+/// Its ids, each behind its place in two bytes, the lower one first.
+const PUT_RUN_IDS: &str = "INSERT OR REPLACE INTO record_run_ids (run, ids) \
+     SELECT ?1, unhex(group_concat(printf('%02x%02x', seq & 255, (seq >> 8) & 15) || hex(id), '')) FROM record_settled \
+     WHERE seq >= ?1 * 4096 AND seq < (?1 + 1) * 4096 HAVING count(*) > 0";
+/// How many ids are written down.
+const WRITTEN: &str = "SELECT length(ids) / 18 FROM record_run_ids WHERE run = ?1";
 const DROP_RUN: &str = "DELETE FROM record_run WHERE run = ?1";
 const DROP_RUN_IDS: &str = "DELETE FROM record_run_ids WHERE run = ?1";
 
@@ -58,6 +64,38 @@ impl<'c> Appending<'c> {
         statement.raw_execute()?;
         Ok(())
     }
+}
+
+/// Whether the file is at the generation `?1`, at which the two tables lacked this id, and `record` lacks it too.
+pub(in super::super) const IS_NEW: &str = "SELECT count(*) AS number FROM record_reserved \
+     WHERE seq = 0 AND generation = ?1 AND NOT EXISTS (SELECT 1 FROM record WHERE id = ?2)";
+
+/// Appends a row in a caller's transaction, where the file is at the generation `?1` and `record` has none of this id. Otherwise the row is nothing, which its column refuses: it fails, and whoever runs
+/// several statements in one call runs none after it.
+const ADD_JOINED: &str = "UPDATE record_reserved SET generation = generation + 1, arrived = 1 + max(arrived, coalesce((SELECT max(seq) FROM record), 0)), \
+     settled = settled + 1 WHERE seq = 0 AND generation = ?1; \
+     INSERT INTO record_settled (seq, id, arrival, version, expires_at, bytes) SELECT settled - 1, ?2, arrived, ?3, ?4, \
+     CASE WHEN changes() = 1 AND NOT EXISTS (SELECT 1 FROM record WHERE id = ?2) THEN ?5 END FROM record_reserved WHERE seq = 0";
+
+/// The statements by which a caller's transaction appends a row at this place: [`ADD_JOINED`], and where it is the last one of its run, the [`survey`] of that. What is bound is the
+/// generation, the id, the version, the end of its retention, and [`packed`].
+pub(in super::super) fn add_joined(place: i64) -> Cow<'static, str> {
+    if place % RUN < RUN - 1 {
+        return Cow::Borrowed(ADD_JOINED);
+    }
+    // The number is written out: `?1` is another one here.
+    let run = (place / RUN).to_string();
+    let [put, put_ids] = [PUT_RUN, PUT_RUN_IDS].map(|sql| sql.replace("?1", &run));
+    Cow::Owned([ADD_JOINED, &put, &put_ids].join("; "))
+}
+
+/// A row as it is kept, if it may be kept here.
+pub(in super::super) fn packed(record: &Record) -> Option<Vec<u8>> {
+    is_settlement(record).then(|| {
+        let mut bytes = Vec::with_capacity(512);
+        pack(record, &mut bytes);
+        bytes
+    })
 }
 
 /// What a row says without its contents.
@@ -141,36 +179,18 @@ pub(super) fn first(connection: &Connection) -> Result<Option<i64>, Failure> {
 
 /// Looks at a run whose places were all given away, and writes down what is there.
 pub(super) fn survey(connection: &Connection, run: i64) -> Result<(), Failure> {
-    let mut written = Vec::with_capacity(WRITTEN_BYTES * 4096);
-    let mut ends: Option<(i64, i64)> = None;
-    let mut arrivals = (i64::MAX, i64::MIN);
-    let mut statement = connection.prepare_cached(SURVEY)?;
-    let mut rows = statement.query([run * RUN, (run + 1) * RUN])?;
-    while let Some(row) = rows.next()? {
-        let (seq, arrival, end): (i64, i64, Option<i64>) = (row.get(0)?, row.get(2)?, row.get(3)?);
-        written.extend_from_slice(&offset(seq).to_le_bytes());
-        written.extend_from_slice(row.get_ref(1)?.as_blob()?);
-        arrivals = (arrivals.0.min(arrival), arrivals.1.max(arrival));
-        if let Some(end) = end {
-            ends = Some(ends.map_or((end, end), |(first, last)| (first.min(end), last.max(end))));
-        }
-    }
-    let count = written.len() / WRITTEN_BYTES;
-    if count == 0 {
+    let kept: Option<i64> =
+        connection.prepare_cached(PUT_RUN)?.query_row([run], |row| row.get(0)).optional()?;
+    let Some(kept) = kept else {
         connection.prepare_cached(DROP_RUN)?.execute([run])?;
         connection.prepare_cached(DROP_RUN_IDS)?.execute([run])?;
         return Ok(());
-    }
-    let (first_end, last_end) = (ends.map(|ends| ends.0), ends.map(|ends| ends.1));
-    let rows = i64::try_from(count).unwrap_or(i64::MAX);
-    let bound = params![run, rows, first_end, last_end, arrivals.0, arrivals.1];
-    connection.prepare_cached(PUT_RUN)?.execute(bound)?;
+    };
     // Ids of rows that are gone hurt nobody: they are written down anew when they are half of all.
     let before: Option<i64> =
         connection.prepare_cached(WRITTEN)?.query_row([run], |row| row.get(0)).optional()?;
-    let before = before.and_then(|bytes| usize::try_from(bytes).ok());
-    if before.is_none_or(|before| written.len() * 2 <= before) {
-        connection.prepare_cached(PUT_RUN_IDS)?.execute(params![run, written])?;
+    if before.is_none_or(|before| kept * 2 <= before) {
+        connection.prepare_cached(PUT_RUN_IDS)?.execute([run])?;
     }
     Ok(())
 }
