@@ -252,8 +252,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     atomic(
         "SQLite: a key is appended though the file is further on than what is known of it",
         SETTLED,
-        "WHERE seq = 0 AND generation = ?1",
-        "WHERE seq = 0 AND generation = max(generation, ?1)",
+        "settled = settled + 1 WHERE seq = 0 AND generation = ?1",
+        "settled = settled + 1 WHERE seq = 0 AND generation = max(generation, ?1)",
     ),
     atomic(
         "SQLite: what the file is no longer as it was for is committed all the same",
@@ -261,6 +261,32 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "CASE WHEN changes() = 1 AND",
         "CASE WHEN",
     ),
+    atomic(
+        "SQLite: a connection rests with the file in its hands",
+        "crates/store-sql/src/sqlx/dedicated_sqlite.rs",
+        "close(&mut self.held.transaction, &last, \"; COMMIT\")",
+        "close(&mut self.held.transaction, &last, \"; COMMIT; BEGIN IMMEDIATE\")",
+    ),
+    atomic(
+        "SQLite: a transaction begins whatever it is told of its key",
+        "crates/store-sql/src/sqlx/dedicated_sqlite.rs",
+        "if is_new {",
+        "if is_new || true {",
+    ),
+    atomic(
+        "an answer that a joined row gets in another life is never looked at again",
+        "crates/store-sql/src/postgres/statements.rs",
+        "format!(\"{seq} & {} = 0\", BATCH_MAX - 1)",
+        "format!(\"{seq} & {} = 1\", BATCH_MAX - 1)",
+    ),
+    Mutant {
+        name: "rows that several statements change are locked in the order of the statements",
+        package: "oncegate-store-sql",
+        test: "postgres",
+        file: "crates/store-sql/src/postgres/batch.rs",
+        rule: "    if kinds > 1\n",
+        without: "    if kinds > 9\n",
+    },
     postgres(
         "what is settled is still found by its doubt",
         "crates/store-sql/src/postgres/statements.rs",

@@ -32,7 +32,7 @@ pub(super) struct Statements {
     pub(super) reserve: Query,
     /// Any new rows.
     pub(super) insert: Query,
-    /// Waits for each of these rows, in order, and has it until the transaction ends.
+    /// Waits for each of these rows, in order, and has it until the transaction ends. As an update would: whoever refers to a row, and has not ended, is in nobody's way.
     pub(super) lock: Query,
     /// Answers of rows that had none, which expire when they usually do.
     pub(super) settle: Query,
@@ -231,7 +231,7 @@ impl Statements {
             insert_told: query(14, insert(&entered("inserted", 16))),
             lock: query(
                 38,
-                format!("SELECT FROM {record} WHERE id = ANY($1::bytea[]) ORDER BY id FOR UPDATE"),
+                format!("SELECT FROM {record} WHERE id = ANY($1::bytea[]) ORDER BY id FOR NO KEY UPDATE"),
             ),
             settle: query(
                 2,
