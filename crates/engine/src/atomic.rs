@@ -1,7 +1,7 @@
 //! A request whose key, effects and answer are one transaction of the caller's own database.
 //!
 //! Nothing is reserved beforehand: the row is written once, settled, as the last statement before the commit. So a crash is a
-//! rollback, and nothing of it was ever there; and a second execution is refused by the unique index at the latest, with all that it
+//! rollback, and nothing of it was ever there; and a second execution is refused by the row's own statement at the latest, with all that it
 //! did. What comes before (this node's set of keys, the store's lock) only spares the work.
 //!
 //! **Invariant:** the only doubt is a commit whose acknowledgement was lost. It is settled by reading again once every transaction

@@ -276,7 +276,7 @@ async fn commit_after(
 ) -> Result<Closed<SqlxTransaction<::sqlx::Sqlite>>> {
     let closing = async move {
         // sqlx goes on counting, and ends what it counts: an empty one, which has locked nothing.
-        match close(&mut transaction, &last, "; COMMIT; BEGIN").await {
+        match close(&mut transaction, &last, "COMMIT; BEGIN").await {
             Ok(Ending::Committed) => Ok(Closed::Committed),
             Ok(Ending::Unable) => Ok(Closed::Unable(transaction)),
             Err(error) => {
@@ -297,19 +297,25 @@ enum Ending {
 }
 
 /// Writes the row, and commits. An error says that the transaction is not there any more, and is to be rolled back for sqlx, which counts it.
+///
+/// That all of it was run is told by a row at the end: if the thread that owns the connection is gone, sqlx gives no rows, and no error.
 #[cfg(feature = "sqlx-sqlite")]
 async fn close(
     transaction: &mut SqlxTransaction<::sqlx::Sqlite>,
     last: &Last,
     commit: &str,
 ) -> Result<Ending> {
-    let text = [&*last.sql, commit].concat();
-    let Err(cause) = transaction.ask(&text, &last.values).await else { return Ok(Ending::Committed) };
-    // The savepoint is gone with a transaction that was committed, or that has ended behind everybody's back.
-    if ::sqlx::query(crate::sqlite::TAKE_BACK).execute(&mut **transaction).await.is_ok() {
-        return Ok(Ending::Unable);
+    let text = [&*last.sql, commit, "SELECT 1 AS number"].join("; ");
+    let in_doubt = StoreError::new(Kind::Unavailable, Effect::Unknown, "commit");
+    match transaction.ask(&text, &last.values).await {
+        Ok(rows) if rows.last().is_some_and(|row| row.number == Some(1)) => Ok(Ending::Committed),
+        Ok(_) => Err(in_doubt.because("the connection has not said that it has committed")),
+        // The savepoint is gone with a transaction that was committed, or that has ended behind everybody's back.
+        Err(cause) => match ::sqlx::query(crate::sqlite::TAKE_BACK).execute(&mut **transaction).await {
+            Ok(_) => Ok(Ending::Unable),
+            Err(_) => Err(in_doubt.because(cause)),
+        },
     }
-    Err(StoreError::new(Kind::Unavailable, Effect::Unknown, "commit").because(cause))
 }
 
 /// What is not surely refused, and so rolled back, leaves the commit in doubt.
@@ -341,10 +347,19 @@ async fn roll_back<D: Database>(transaction: ::sqlx::Transaction<'static, D>) {
 }
 
 /// Where SQLite has rolled back by itself, a `ROLLBACK` fails, and sqlx would take the connection to be in a transaction for ever. So there
-/// is one to roll back; an error means that there was.
+/// is one to roll back; an error means that there was. The same with each nested one that sqlx still counts: it has its savepoint, and is ended.
 #[cfg(feature = "sqlx-sqlite")]
 async fn within_one(connection: &mut ::sqlx::SqliteConnection) {
-    let _ = ::sqlx::query("BEGIN").execute(connection).await;
+    use ::sqlx_core::transaction::TransactionManager as _;
+    type Manager = <::sqlx::Sqlite as Database>::TransactionManager;
+    let _ = ::sqlx::query("BEGIN").execute(&mut *connection).await;
+    for nested in (1..Manager::get_transaction_depth(connection)).rev() {
+        let savepoint = AssertSqlSafe(format!("SAVEPOINT _sqlx_savepoint_{nested}"));
+        let _ = ::sqlx::query(savepoint).execute(&mut *connection).await;
+        if let Err(error) = Manager::rollback(connection).await {
+            return tracing::warn!(%error, "a nested transaction could not be ended; its connection is not fit for another");
+        }
+    }
 }
 
 /// SQLite's row asks for the transaction itself, and is refused where there is none.

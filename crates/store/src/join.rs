@@ -3,8 +3,8 @@
 //! Two sides meet here. A database library offers [`Transactions`]: how to begin one, how to ask in it, how to end it. A store that
 //! can [`Join`] brings the statements. Neither knows the other, so that a caller's own pool, of whatever library, will do.
 //!
-//! **Invariant:** whoever is admitted twice is refused at the latest when its row is written: the unique index decides, inside the
-//! caller's transaction, and what was done in it goes with it. Everything before that only saves work.
+//! **Invariant:** whoever is admitted twice is refused at the latest when its row is written: the store decides that by the database itself, inside the
+//! caller's transaction (by a unique index, or by a condition that nobody else can change meanwhile), and what was done in it goes with it. Everything before that only saves work.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -223,7 +223,8 @@ pub trait Transaction: Connection + DerefMut<Target = Self::Inner> + 'static {
     }
 
     /// Commits with the store's [`Join::last`] before it, in the same call: a wake-up less of whoever owns the connection. The error is as that of [`Transaction::commit`].
-    /// Where one of the statements has failed, none of them has been, and the transaction is [`Closed::Unable`] to do it this way. A library that cannot run several statements in one call leaves it at that.
+    /// Where one of the statements has failed, none of them has been, and the transaction is [`Closed::Unable`] to do it this way. [`Closed::Committed`] is said only of a commit that the database has acknowledged, not of
+    /// one of which nothing was heard: the store remembers the row by it. A library that cannot run several statements in one call leaves it at that.
     fn commit_after(self, last: Last) -> impl Future<Output = Result<Closed<Self>>> + Send
     where
         Self: Sized,

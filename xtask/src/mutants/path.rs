@@ -264,8 +264,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     atomic(
         "SQLite: a connection rests with the file in its hands",
         "crates/store-sql/src/sqlx/dedicated_sqlite.rs",
-        "close(&mut self.held.transaction, &last, \"; COMMIT\")",
-        "close(&mut self.held.transaction, &last, \"; COMMIT; BEGIN IMMEDIATE\")",
+        "close(&mut self.held.transaction, &last, \"COMMIT\")",
+        "close(&mut self.held.transaction, &last, \"COMMIT; BEGIN IMMEDIATE\")",
     ),
     atomic(
         "SQLite: a transaction begins whatever it is told of its key",

@@ -119,5 +119,5 @@ async fn strangers_stand_in_nobody_s_way_on_sqlite() {
 #[tokio::test(flavor = "multi_thread")]
 async fn strangers_stand_in_nobody_s_way_on_postgres() {
     let schema = Schema::new();
-    ours_flow(schema.node().await).await;
+    Box::pin(ours_flow(schema.node().await)).await;
 }

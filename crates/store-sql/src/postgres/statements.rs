@@ -32,7 +32,7 @@ pub(super) struct Statements {
     pub(super) reserve: Query,
     /// Any new rows.
     pub(super) insert: Query,
-    /// Waits for each of these rows, in order, and has it until the transaction ends. As an update would: whoever refers to a row, and has not ended, is in nobody's way.
+    /// Waits for each of these rows, in order, and has it until the transaction ends. As an update does: whoever refers to a row, and has not ended, is in the way of removals alone.
     pub(super) lock: Query,
     /// Answers of rows that had none, which expire when they usually do.
     pub(super) settle: Query,
@@ -423,7 +423,7 @@ fn unmarked(schema: &Schema, rows: &str) -> String {
 }
 
 /// Whether a row is the first of its batch, in SQL. One that was written in a caller's transaction is the only one of its own, and if it was settled there, that batch has no note: whoever puts such a row into
-/// progress leaves one, by which its next answer is found when it expires. (Another batch's first row has one already; of two that say the same, one goes.)
+/// progress leaves one, by which its next answer is found when it expires. (Another batch's first row has one already. Each is put off until the row is due, and of those that are due at one moment one stays: a lease that is renewed again and again has a few, not more and more.)
 pub(super) fn is_first(seq: &str) -> String {
     format!("{seq} & {} = 0", BATCH_MAX - 1)
 }

@@ -167,13 +167,14 @@ impl Transaction for SqliteDedicatedTransaction {
 impl SqliteDedicatedTransaction {
     /// Rolls back what has done nothing; the connection rests.
     async fn give_up(mut self) {
-        if ::sqlx::query("ROLLBACK").execute(&mut *self.held.transaction).await.is_ok() {
-            self.of.resting.put(self.held);
+        match ::sqlx::query("ROLLBACK").execute(&mut *self.held.transaction).await {
+            Ok(_) => self.of.resting.put(self.held),
+            Err(_) => self.held.transaction.roll_back().await,
         }
     }
 
     async fn close(mut self, last: Last) -> Result<Closed<Self>> {
-        match close(&mut self.held.transaction, &last, "; COMMIT").await {
+        match close(&mut self.held.transaction, &last, "COMMIT").await {
             Ok(Ending::Committed) => {
                 self.of.resting.put(self.held);
                 Ok(Closed::Committed)

@@ -213,6 +213,45 @@ by_both! {
         }
     }
 
+    /// What sqlx counts then is a nested transaction of one that is gone. With a pool of one connection, nobody could ever begin again.
+    async fn a_nested_transaction_that_is_gone_with_the_outer_one_leaves_the_connection_as_ever<P: Owns>() {
+        let stage = Stage::<P>::start().await;
+        for nested in 1..=3 {
+            let row = settled(&format!("lost {nested}"), b"{}");
+            let mut transaction = stage.charged(row.address.key.as_str()).await;
+            for _ in 0..nested {
+                let inner = sqlx::Connection::begin(&mut *transaction).await.unwrap();
+                // Not ended by its own value, as where that fails.
+                std::mem::forget(inner);
+            }
+            let badly = "INSERT OR ROLLBACK INTO charge VALUES (NULL)";
+            sqlx::query(badly).execute(&mut *transaction).await.unwrap_err();
+            let last = stage.store.last(&insert(&row)).unwrap();
+            assert_eq!(transaction.commit_after(last).await.unwrap_err().effect(), Effect::Unknown);
+            stage.is_as_ever(&format!("next {nested}")).await;
+        }
+        assert_eq!(stage.base.charges().await, ["next 1", "next 2", "next 3"]);
+    }
+
+    /// The last place of a run, whose statements are several more.
+    async fn the_last_place_of_a_run_is_given_away_like_any_other<P: Owns>() {
+        let stage = Stage::<P>::start().await;
+        let ahead = "UPDATE record_reserved SET settled = 4093, generation = generation + 1 WHERE seq = 0";
+        sqlx::query(ahead).execute(stage.pool.pool()).await.unwrap();
+        let keys = ["4093", "4094", "4095", "4096"];
+        for key in keys {
+            stage.is_as_ever(key).await;
+        }
+        let run = "SELECT kept, length(ids) FROM record_run r JOIN record_run_ids i ON i.run = r.run WHERE r.run = 0";
+        let run: (i64, i64) = sqlx::query_as(run).fetch_one(stage.pool.pool()).await.unwrap();
+        assert_eq!(run, (3, 3 * 18));
+        let another = stage.base.store().await;
+        for key in keys {
+            let row = settled(key, b"{}");
+            assert_eq!(read_one(&another, row.id).await.unwrap(), Some(row));
+        }
+    }
+
     /// Half-way, sqlx would count a transaction that is not there, and the next one on this connection could not begin.
     async fn a_call_that_nobody_waits_for_any_more_is_seen_to_its_end<P: Owns>() {
         let stage = Stage::<P>::start().await;
