@@ -2,7 +2,7 @@
 //!
 //! Nothing here waits for time to pass. Handlers stop at a gate, connections are cut at a byte, and the test lets them go on.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 /// One test, on each database by a pool of each kind.
 macro_rules! on_both {
