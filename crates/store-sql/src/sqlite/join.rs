@@ -100,7 +100,7 @@ static SWAP_UNSETTLED: LazyLock<String> = LazyLock::new(|| {
     format!("{}; DELETE FROM answer WHERE seq = ({row})", *SWAP_ROW)
 });
 /// The places of what is bound behind the columns. sqlx counts those that a statement leaves out, and binds a later statement's so much further on:
-/// with one more of them left out before the answer, it would be bound to nothing.
+/// with a few more of them left out before the answer, it would be bound to nothing.
 const ANSWER: usize = COLUMNS.len() + 1;
 const EXPECTED: usize = COLUMNS.len() + 2;
 const ARRIVAL: usize = COLUMNS.len() + 3;
