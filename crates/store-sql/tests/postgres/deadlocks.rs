@@ -145,7 +145,7 @@ async fn a_batch_that_was_undone_by_a_deadlock_is_tried_again() {
 }
 
 /// Of two batches, each of which settles what the other moves on, neither must wait for what the other waits for. Once such batches were left to the server, which ends one of them after a second; with
-/// four contenders, again and again, until a statement had waited for the five seconds that it is given.
+/// four contenders, again and again. (A statement that once waited for all of the five seconds that it is given was taken for such a one; that itself was not seen again.)
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_that_changes_rows_by_several_statements_has_the_lower_keys_first() {
     let place = Place::shared();
