@@ -22,7 +22,7 @@ use oncegate_core::record::{Holder, Record};
 use oncegate_core::response::Answer;
 use oncegate_core::time::Timestamp;
 use oncegate_store::jobs::{Enqueue, Job};
-use oncegate_store::join::{Closed, Joined, Opened, Taken, Transaction, Transactions, Turn};
+use oncegate_store::join::{Closed, Joined, Opened, Taken, Transaction, Transactions, Turn, Waited};
 use oncegate_store::signals::Signal;
 use oncegate_store::{Effect, Kind, StoreError, Write};
 use tokio::time::error::Elapsed;
@@ -142,16 +142,17 @@ impl<S: Enqueue> Engine<S> {
         let event = asked.under_a_new_token()?;
         let epoch = self.0.cache.epoch(asked.id, self.now());
         let opening = if look == Look::First { self.0.store.opening(asked.id) } else { None };
-        let (opened, turn) = match opening {
-            Some(opening) => (self.in_time(transactions.begin_with(opening)).await?, Turn::everybodys()),
+        let opened = match opening {
+            Some(opening) => self.in_time(transactions.begin_with(opening)).await?,
             None if T::LOOKS_FIRST && look == Look::First => {
                 self.begin_first(&**transactions, asked.id).await?
             }
-            None => (Opened::Occupied, Turn::everybodys()),
+            None => Opened::Occupied,
         };
         let is_opened = matches!(opened, Opened::Begun(_));
         let (transaction, before, turn) = match opened {
-            Opened::Begun(transaction) => (transaction, None, turn),
+            // If there is a turn, it is the transaction's.
+            Opened::Begun(transaction) => (transaction, None, Turn::everybodys()),
             Opened::Occupied | Opened::Unable => {
                 // Most of those who find a row need no transaction.
                 let shown = match opened {
@@ -162,7 +163,7 @@ impl<S: Enqueue> Engine<S> {
                 if let Some(arrived) = told {
                     return Ok(ArrivedIn::Told(arrived));
                 }
-                let turn = self.turn().await?;
+                let turn = self.in_turn(self.0.store.turn()).await?;
                 let taking = Box::pin(self.take_in(&**transactions, asked.id, shown));
                 let taken = self.in_time(taking).await?;
                 let Some((transaction, before)) = taken else {
@@ -211,23 +212,24 @@ impl<S: Enqueue> Engine<S> {
         &self,
         transactions: &T,
         id: RecordId,
-    ) -> Result<(Opened<T::Transaction>, Turn), Unavailable> {
+    ) -> Result<Opened<T::Transaction>, Unavailable> {
         let store = &self.0.store;
-        if store.first(id).is_some() {
-            let turn = self.turn().await?;
-            // Others may have written while this waited.
-            if let Some(first) = store.first(id)
-                && let Opened::Begun(transaction) = self.in_time(transactions.begin_first(first)).await?
-            {
-                return Ok((Opened::Begun(transaction), turn));
-            }
+        if store.first(id).is_none() {
+            return Ok(Opened::Occupied);
         }
-        Ok((Opened::Occupied, Turn::everybodys()))
+        match self.in_turn(transactions.wait(&**store, id)).await? {
+            Waited::Along(opened) => opened.map_err(Unavailable::store),
+            // Others may have written while this waited.
+            Waited::Turn(turn) => match store.first(id) {
+                Some(first) => self.in_time(transactions.begin_first(first, turn)).await,
+                None => Ok(Opened::Occupied),
+            },
+        }
     }
 
-    async fn turn(&self) -> Result<Turn, Unavailable> {
-        let turn = tokio::time::timeout(self.0.options.store_timeout, self.0.store.turn()).await;
-        turn.map_err(|_| Unavailable::Overloaded)
+    async fn in_turn<R>(&self, waiting: impl Future<Output = R>) -> Result<R, Unavailable> {
+        let waited = tokio::time::timeout(self.0.options.store_timeout, waiting).await;
+        waited.map_err(|_| Unavailable::Overloaded)
     }
 
     /// What a row says that is the answer to this arrival, if it is.
@@ -484,11 +486,7 @@ impl<S: Enqueue, T: Transactions> InTransaction<S, T> {
                 self.closed(closed, &write, patience).await
             }
             (None, Some(last)) => {
-                let ticket = last.ticket;
                 let closed = tokio::time::timeout(patience, transaction.commit_after(last)).await;
-                if matches!(closed, Ok(Ok(Closed::Committed))) {
-                    store.after_last(row.id, ticket);
-                }
                 self.closed(closed, &write, patience).await
             }
             (None, None) => self.write_and_commit(transaction, &write, patience).await,

@@ -17,6 +17,7 @@ use oncegate_core::identity::RecordId;
 use oncegate_core::record::Record;
 use oncegate_core::time::Timestamp;
 use oncegate_store::clock::Clock;
+use oncegate_store::join::Turns;
 use oncegate_store::shared_cache::Realm;
 use oncegate_store::signals::Signals;
 use oncegate_store::{
@@ -48,8 +49,6 @@ mod writer;
 pub use join::BEGIN_TO_JOIN;
 #[cfg(feature = "sqlx-sqlite")]
 pub(crate) use join::TAKE_BACK;
-
-use tokio::sync::Semaphore;
 
 use append::Shared;
 use error::store_error;
@@ -111,7 +110,7 @@ impl SqliteOptions {
             rows: ConnectionThread::start("rows", connection::for_reading(&self)?)?,
             scans: ConnectionThread::start("scans", connection::for_reading(&self)?)?,
             pages: ConnectionThread::start("pages", connection::for_reading(&self)?)?,
-            turns: Arc::new(Semaphore::new(1)),
+            turns: Turns::default(),
             clock: self.clock,
         })
     }
@@ -130,7 +129,7 @@ pub struct SqliteStore {
     /// Pages and counts for people, which may take longer.
     pages: ConnectionThread,
     /// Whose turn it is to write, in this process.
-    turns: Arc<Semaphore>,
+    turns: Turns,
     clock: Clock,
 }
 
@@ -150,7 +149,7 @@ impl Store for SqliteStore {
         if batch.is_empty() {
             return Ok(Vec::new());
         }
-        let _turn = self.turns.acquire().await;
+        let _turn = self.turns.next().await;
         self.writer.apply(batch, || self.clock.now())
     }
 
@@ -201,7 +200,7 @@ impl Store for SqliteStore {
         if entries.is_empty() {
             return Ok(());
         }
-        let _turn = self.turns.acquire().await;
+        let _turn = self.turns.next().await;
         let tell = |connection: &_| entries.iter().try_for_each(|entry| trail::tell(connection, entry));
         self.writer.run("tell", tell)
     }
@@ -211,12 +210,12 @@ impl Store for SqliteStore {
     }
 
     async fn drop_entries(&self, before: Timestamp, limit: usize) -> Result<usize> {
-        let _turn = self.turns.acquire().await;
+        let _turn = self.turns.next().await;
         self.writer.run("drop_entries", |connection| trail::drop_entries(connection, before, limit))
     }
 
     async fn keep_apart(&self, apart: &Apart) -> Result<()> {
-        let _turn = self.turns.acquire().await;
+        let _turn = self.turns.next().await;
         self.writer.run("keep_apart", |connection| trail::keep_apart(connection, apart))
     }
 
@@ -229,7 +228,7 @@ impl Store for SqliteStore {
         if apart.is_empty() {
             return Ok(());
         }
-        let _turn = self.turns.acquire().await;
+        let _turn = self.turns.next().await;
         self.writer.run("drop_apart", |connection| trail::drop_apart(connection, apart))
     }
 

@@ -7,22 +7,22 @@
 mod dedicated;
 #[cfg(feature = "sqlx-sqlite")]
 mod dedicated_sqlite;
+mod line;
 mod resting;
 #[cfg(feature = "sqlx-postgres")]
 mod unlogged;
 
 use std::ops::{Deref, DerefMut};
-#[cfg(feature = "sqlx-postgres")]
 use std::time::Duration;
 
-#[cfg(feature = "sqlx-postgres")]
 use ::sqlx::Either;
 #[cfg(feature = "sqlx-postgres")]
 use ::sqlx::postgres::{PgDatabaseError, PgSeverity};
 use ::sqlx::{AssertSqlSafe, Column as _, Database, Row as _};
-#[cfg(feature = "sqlx-postgres")]
 use futures_util::TryStreamExt as _;
-use oncegate_store::join::{Asking, Call, Closed, Connection, Last, Shown, Transaction, Transactions, Value};
+use oncegate_store::join::{
+    Asking, Call, Cause, Closed, Connection, Last, Shown, Transaction, Transactions, Value,
+};
 #[cfg(feature = "sqlx-postgres")]
 use oncegate_store::join::{OCCUPIED, Opened, Opening};
 use oncegate_store::outlive::Outlive;
@@ -34,6 +34,21 @@ pub use dedicated::{DedicatedTransaction, PgDedicated};
 pub use dedicated_sqlite::{SqliteDedicated, SqliteDedicatedTransaction};
 #[cfg(feature = "sqlx-postgres")]
 use unlogged::Unlogged;
+
+/// A query with these values.
+macro_rules! bound {
+    ($query:expr, $values:expr) => {{
+        let mut query = $query;
+        for value in $values {
+            query = match value {
+                Value::Int(number) => query.bind(number),
+                Value::Text(text) => query.bind(text.as_deref()),
+                Value::Bytes(bytes) => query.bind(bytes.as_deref()),
+            };
+        }
+        query
+    }};
+}
 
 /// Begins transactions on a pool of PostgreSQL connections, at its default isolation level.
 #[cfg(feature = "sqlx-postgres")]
@@ -183,7 +198,6 @@ async fn send(connection: &mut ::sqlx::PgConnection, message: String, told: &mut
 }
 
 /// How long the server may take to answer on a connection that nobody needs to wait for; after that it is taken for lost, and another is used.
-#[cfg(feature = "sqlx-postgres")]
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What was read on its connection was not the answer to what was sent: a handler has left something unread (the end of a `COPY`, say), and sqlx 0.9 does not know. Each answer would be
@@ -204,9 +218,8 @@ fn out_of_step(mut transaction: SqlxTransaction<::sqlx::Postgres>) -> StoreError
     in_doubt("what the server said was no answer to what was sent")
 }
 
-#[cfg(feature = "sqlx-postgres")]
-fn in_doubt(words: &'static str) -> StoreError {
-    StoreError::new(Kind::Unavailable, Effect::Unknown, "commit").because(words)
+fn in_doubt(cause: impl Into<Cause>) -> StoreError {
+    StoreError::new(Kind::Unavailable, Effect::Unknown, "commit").because(cause)
 }
 
 /// It is the server that says so, of this commit, or of the end of a nested transaction that was sent before it. A trigger of the caller's may fail with the
@@ -276,9 +289,13 @@ async fn commit_after(
 ) -> Result<Closed<SqlxTransaction<::sqlx::Sqlite>>> {
     let closing = async move {
         // sqlx goes on counting, and ends what it counts: an empty one, which has locked nothing.
-        match close(&mut transaction, &last, "COMMIT; BEGIN").await {
-            Ok(Ending::Committed) => Ok(Closed::Committed),
-            Ok(Ending::Unable) => Ok(Closed::Unable(transaction)),
+        let text = [&*last.sql, "COMMIT; BEGIN", COMMITTED].join("; ");
+        let heard = hear(&mut transaction, &text, &last.values, || last.after.committed()).await;
+        if heard.is_committed {
+            return Ok(Closed::Committed);
+        }
+        match not_ended(&mut transaction, heard.error).await {
+            Ok(()) => Ok(Closed::Unable(transaction)),
             Err(error) => {
                 transaction.roll_back().await;
                 Err(error)
@@ -288,33 +305,64 @@ async fn commit_after(
     Outlive::new(closing).await
 }
 
-/// How a transaction on SQLite was to end with its row.
+/// What stands behind a commit in the same call: that it was run is told by a row. If the thread that owns the connection is gone, sqlx gives no rows, and no error.
 #[cfg(feature = "sqlx-sqlite")]
-enum Ending {
-    Committed,
-    /// The row is taken back, and the transaction goes on.
-    Unable,
+const COMMITTED: &str = "SELECT 1 AS committed";
+
+/// What was heard of a call of several statements, the first of which end a transaction.
+#[cfg(feature = "sqlx-sqlite")]
+#[derive(Default)]
+struct Heard {
+    is_committed: bool,
+    /// Of the statement that has found out, after the commit, whether the next one's key is new.
+    is_new: bool,
+    /// Where it has stopped.
+    error: Option<::sqlx::Error>,
 }
 
-/// Writes the row, and commits. An error says that the transaction is not there any more, and is to be rolled back for sqlx, which counts it.
-///
-/// That all of it was run is told by a row at the end: if the thread that owns the connection is gone, sqlx gives no rows, and no error.
+/// Runs them; `committed` is called as soon as the commit is acknowledged, and before anything else is.
 #[cfg(feature = "sqlx-sqlite")]
-async fn close(
+async fn hear(
+    connection: &mut ::sqlx::SqliteConnection,
+    text: &str,
+    values: &[Value<'_>],
+    committed: impl FnOnce() + Send,
+) -> Heard {
+    let (mut heard, mut committed) = (Heard::default(), Some(committed));
+    let query = bound!(::sqlx::query(AssertSqlSafe(text)), values);
+    let mut results = ::sqlx::Executor::fetch_many(connection, query);
+    loop {
+        let row = match results.try_next().await {
+            Ok(Some(Either::Right(row))) => row,
+            Ok(Some(Either::Left(_))) => continue,
+            Ok(None) => return heard,
+            Err(error) => return Heard { error: Some(error), ..heard },
+        };
+        // Rows of the statements before the commit are nobody's.
+        if row.try_get::<i64, _>("committed").is_ok() {
+            heard.is_committed = true;
+            if let Some(committed) = committed.take() {
+                committed();
+            }
+        } else if heard.is_committed {
+            heard.is_new = row.try_get::<i64, _>("number").is_ok_and(|number| number == 1);
+        }
+    }
+}
+
+/// A call has ended before its commit was acknowledged. If the transaction is still there, what the call has written is taken back, and it goes on. An error says that it is not, and is to be rolled back for sqlx, which counts it.
+#[cfg(feature = "sqlx-sqlite")]
+async fn not_ended(
     transaction: &mut SqlxTransaction<::sqlx::Sqlite>,
-    last: &Last,
-    commit: &str,
-) -> Result<Ending> {
-    let text = [&*last.sql, commit, "SELECT 1 AS number"].join("; ");
-    let in_doubt = StoreError::new(Kind::Unavailable, Effect::Unknown, "commit");
-    match transaction.ask(&text, &last.values).await {
-        Ok(rows) if rows.last().is_some_and(|row| row.number == Some(1)) => Ok(Ending::Committed),
-        Ok(_) => Err(in_doubt.because("the connection has not said that it has committed")),
-        // The savepoint is gone with a transaction that was committed, or that has ended behind everybody's back.
-        Err(cause) => match ::sqlx::query(crate::sqlite::TAKE_BACK).execute(&mut **transaction).await {
-            Ok(_) => Ok(Ending::Unable),
-            Err(_) => Err(in_doubt.because(cause)),
-        },
+    cause: Option<::sqlx::Error>,
+) -> Result<()> {
+    let Some(cause) = cause else {
+        return Err(in_doubt("the connection has not said that it has committed"));
+    };
+    // The savepoint is gone with a transaction that was committed, or that has ended behind everybody's back.
+    match ::sqlx::query(crate::sqlite::TAKE_BACK).execute(&mut **transaction).await {
+        Ok(_) => Ok(()),
+        Err(_) => Err(in_doubt(cause)),
     }
 }
 
@@ -424,14 +472,7 @@ macro_rules! of_database {
         impl Connection for SqlxTransaction<$database> {
             fn ask<'a>(&'a mut self, sql: &'a str, values: &'a [Value<'a>]) -> Asking<'a> {
                 Box::pin(async move {
-                    let mut query = ::sqlx::query(AssertSqlSafe(sql));
-                    for value in values {
-                        query = match value {
-                            Value::Int(number) => query.bind(number),
-                            Value::Text(text) => query.bind(text.as_deref()),
-                            Value::Bytes(bytes) => query.bind(bytes.as_deref()),
-                        };
-                    }
+                    let query = bound!(::sqlx::query(AssertSqlSafe(sql)), values);
                     let rows = query.fetch_all(&mut **self).await?;
                     rows.iter().map(|row| shown!(row)).collect()
                 })

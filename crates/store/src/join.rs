@@ -6,6 +6,8 @@
 //! **Invariant:** whoever is admitted twice is refused at the latest when its row is written: the store decides that by the database itself, inside the
 //! caller's transaction (by a unique index, or by a condition that nobody else can change meanwhile), and what was done in it goes with it. Everything before that only saves work.
 
+mod turn;
+
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
@@ -19,6 +21,8 @@ use oncegate_core::record::Record;
 
 use crate::write::Write;
 use crate::{Result, Store};
+
+pub use turn::{Turn, Turns};
 
 /// Why a database library could not do what it was asked.
 pub type Cause = Box<dyn Error + Send + Sync>;
@@ -78,14 +82,40 @@ pub trait Transactions: Send + Sync + 'static {
     /// Whether [`Transactions::begin_first`] is worth a turn.
     const LOOKS_FIRST: bool = false;
 
-    /// Begins one that may write, and looks by the store's [`Join::first`] whether its key is new, in the same call: where it is not, nothing has begun. A library that cannot
-    /// run several statements in one call leaves it at that.
+    /// Waits for a turn at the store. A library that can begin the next transaction in the call that commits the one before may serve it so, see [`After::first`]: then it has begun already.
     ///
     /// Dropping the future must not leave a transaction behind that has begun.
-    fn begin_first(&self, first: First) -> impl Future<Output = Result<Opened<Self::Transaction>>> + Send {
-        let _ = first;
+    fn wait<J: Join>(
+        &self,
+        store: &J,
+        id: RecordId,
+    ) -> impl Future<Output = Waited<Self::Transaction>> + Send {
+        let _ = id;
+        async move { Waited::Turn(store.turn().await) }
+    }
+
+    /// Begins one that may write, and looks by the store's [`Join::first`] whether its key is new, in the same call: where it is not, nothing has begun. A library that cannot
+    /// run several statements in one call leaves it at that. The turn is the transaction's until that has ended.
+    ///
+    /// Dropping the future must not leave a transaction behind that has begun.
+    fn begin_first(
+        &self,
+        first: First,
+        turn: Turn,
+    ) -> impl Future<Output = Result<Opened<Self::Transaction>>> + Send {
+        let _ = (first, turn);
         std::future::ready(Ok(Opened::Unable))
     }
+}
+
+/// How [`Transactions::wait`] ended.
+#[derive(Debug)]
+#[must_use]
+pub enum Waited<T> {
+    /// It is this one's turn.
+    Turn(Turn),
+    /// Another's commit has taken it along. This is what came of its beginning, as of [`Transactions::begin_first`].
+    Along(Result<Opened<T>>),
 }
 
 /// A statement that takes a key of which nobody knows, for the transaction that it is part of: for a simple query of PostgreSQL's, where it may stand before `BEGIN`.
@@ -158,14 +188,23 @@ pub struct First {
 /// The statements that write a row, with what they share, for SQLite: run before the commit, in the same call.
 ///
 /// What is shown of them for debugging is not their values: they may be an answer.
-#[derive(Clone)]
 pub struct Last {
     /// One fails where the row is refused, and then nothing may follow.
     pub sql: Cow<'static, str>,
     /// What is bound.
     pub values: Vec<Value<'static>>,
-    /// What the store is to be told once it is committed: see [`Join::after_last`].
-    pub ticket: i64,
+    /// For whoever commits it.
+    pub after: Box<dyn After>,
+}
+
+/// What a store has to do with a [`Last`] once it is committed.
+pub trait After: Send + Sync {
+    /// It is committed. To be said before the [`Turn`] is the next one's; a store that is not told finds out by itself, by and by.
+    fn committed(&self);
+
+    /// A statement that tells whether this other key is new, for a transaction that begins right after this commit, in the same call: its values stand behind those of the [`Last`]. Nothing where the row
+    /// may well be there. Right while nobody else of this process writes.
+    fn first(&self, id: RecordId) -> Option<First>;
 }
 
 impl fmt::Debug for Last {
@@ -224,7 +263,7 @@ pub trait Transaction: Connection + DerefMut<Target = Self::Inner> + 'static {
 
     /// Commits with the store's [`Join::last`] before it, in the same call: a wake-up less of whoever owns the connection. The error is as that of [`Transaction::commit`].
     /// Where one of the statements has failed, none of them has been, and the transaction is [`Closed::Unable`] to do it this way. [`Closed::Committed`] is said only of a commit that the database has acknowledged, not of
-    /// one of which nothing was heard: the store remembers the row by it. A library that cannot run several statements in one call leaves it at that.
+    /// one of which nothing was heard; the store is told so first ([`After::committed`]), and remembers the row by it. A library that cannot run several statements in one call leaves it at that.
     fn commit_after(self, last: Last) -> impl Future<Output = Result<Closed<Self>>> + Send
     where
         Self: Sized,
@@ -276,12 +315,6 @@ pub trait Join: Store {
         None
     }
 
-    /// A [`Join::last`] with this ticket, of the row with this id, is committed. To be said before the [`Turn`] is the next one's; a store that is not told finds out by
-    /// itself, by and by.
-    fn after_last(&self, id: RecordId, ticket: i64) {
-        let _ = (id, ticket);
-    }
-
     /// Takes the key for this transaction, without waiting for another that has it.
     fn take(
         &self,
@@ -303,24 +336,6 @@ pub trait Join: Store {
         connection: &mut dyn Connection,
         write: &Write,
     ) -> impl Future<Output = Result<Joined>> + Send;
-}
-
-/// See [`Join::turn`].
-#[derive(Debug, Default)]
-pub struct Turn(#[expect(dead_code, reason = "held, not read")] Option<tokio::sync::OwnedSemaphorePermit>);
-
-impl Turn {
-    /// There is nothing to wait for.
-    #[must_use]
-    pub const fn everybodys() -> Self {
-        Self(None)
-    }
-
-    /// Ends with this.
-    #[must_use]
-    pub const fn of(permit: tokio::sync::OwnedSemaphorePermit) -> Self {
-        Self(Some(permit))
-    }
 }
 
 /// What came of taking a key.

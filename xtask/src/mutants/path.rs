@@ -34,6 +34,7 @@ const SETTLE: &str = "crates/engine/src/settle.rs";
 const WAIT: &str = "crates/engine/src/wait.rs";
 const WRITER: &str = "crates/engine/src/writer.rs";
 const BATCH: &str = "crates/engine/src/writer/batch.rs";
+const SQLITE_DEDICATED: &str = "crates/store-sql/src/sqlx/dedicated_sqlite.rs";
 const SETTLED: &str = "crates/store-sql/src/sqlite/append/settled.rs";
 
 /// Every one of them.
@@ -263,15 +264,63 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     atomic(
         "SQLite: a connection rests with the file in its hands",
-        "crates/store-sql/src/sqlx/dedicated_sqlite.rs",
-        "close(&mut self.held.transaction, &last, \"COMMIT\")",
-        "close(&mut self.held.transaction, &last, \"COMMIT; BEGIN IMMEDIATE\")",
+        SQLITE_DEDICATED,
+        "vec![&*sql, \"COMMIT\", COMMITTED]",
+        "vec![&*sql, \"COMMIT; BEGIN IMMEDIATE\", COMMITTED]",
     ),
     atomic(
         "SQLite: a transaction begins whatever it is told of its key",
-        "crates/store-sql/src/sqlx/dedicated_sqlite.rs",
-        "if is_new {",
-        "if is_new || true {",
+        SQLITE_DEDICATED,
+        "Ok(true) => Ok(Opened::Begun(self)),",
+        "Ok(_) => Ok(Opened::Begun(self)),",
+    ),
+    atomic(
+        "SQLite: a commit takes a key along that the other table has",
+        SETTLED,
+        "generation = ?1 + 1 AND NOT EXISTS (SELECT 1 FROM record WHERE id = ?6)",
+        "generation = ?1 + 1 AND ?6 IS NOT NULL",
+    ),
+    atomic(
+        "SQLite: a commit takes its own key along",
+        "crates/store-sql/src/sqlite/join.rs",
+        "(generation == self.generation && id != self.id)",
+        "(generation == self.generation)",
+    ),
+    atomic(
+        "SQLite: the store hears of a commit later than whoever it has taken along",
+        SQLITE_DEDICATED,
+        "            after.committed();\n",
+        "",
+    ),
+    atomic(
+        "SQLite: a commit is acknowledged when the next transaction has begun",
+        SQLITE_DEDICATED,
+        "tell.take_if(|_| next.is_some())",
+        "tell.take_if(|_| false)",
+    ),
+    atomic(
+        "SQLite: a commit passes a batch of the engine's over",
+        SQLITE_DEDICATED,
+        "is_some_and(|waiting| waiting <= line.len())",
+        "is_some_and(|_| true)",
+    ),
+    atomic(
+        "SQLite: a transaction hands on a turn that is its caller's",
+        SQLITE_DEDICATED,
+        "is_some_and(|waiting| waiting <= line.len())",
+        "is_none_or(|waiting| waiting <= line.len())",
+    ),
+    atomic(
+        "SQLite: whoever was to be taken along by a commit that was refused waits anew",
+        SQLITE_DEDICATED,
+        "of.line.put_back(next);",
+        "drop(next);",
+    ),
+    atomic(
+        "SQLite: a commit takes a key along though another process has written since",
+        SETTLED,
+        "generation = ?1 + 1 AND",
+        "generation > ?1 AND",
     ),
     atomic(
         "an answer that a joined row gets in another life is never looked at again",

@@ -202,7 +202,7 @@ impl Jobs for SqliteStore {
         if jobs.is_empty() {
             return Ok(());
         }
-        let _turn = self.turns.acquire().await;
+        let _turn = self.turns.next().await;
         self.writer.run("promise", |connection| promise(connection, jobs))
     }
 
@@ -224,7 +224,7 @@ impl Jobs for SqliteStore {
         if wanted.limit == 0 || !self.scans.run("claim", is_any).await? {
             return Ok(Vec::new());
         }
-        let _turn = self.turns.acquire().await;
+        let _turn = self.turns.next().await;
         self.writer.run("claim", |connection| claim(connection, wanted, self.clock.now()))
     }
 
@@ -232,7 +232,7 @@ impl Jobs for SqliteStore {
         if reports.is_empty() {
             return Ok(Vec::new());
         }
-        let _turn = self.turns.acquire().await;
+        let _turn = self.turns.next().await;
         self.writer.run("report", |connection| report(connection, token, reports, self.clock.now()))
     }
 
@@ -256,7 +256,7 @@ impl Jobs for SqliteStore {
 
     async fn unpark(&self, id: JobId) -> Result<bool> {
         let now = self.clock.now().as_micros();
-        let _turn = self.turns.acquire().await;
+        let _turn = self.turns.next().await;
         self.writer.run("unpark", |connection| {
             Ok(connection.prepare_cached(UNPARK)?.execute(params![&id.as_bytes()[..], now])? > 0)
         })
@@ -265,7 +265,7 @@ impl Jobs for SqliteStore {
     async fn withdraw(&self, parked: &Job, why: &Reason) -> Result<bool> {
         let (id, why) = (&parked.id.as_bytes()[..], why.to_string().into_bytes());
         let (due_at, now) = (parked.due_at.as_micros(), self.clock.now().as_micros());
-        let _turn = self.turns.acquire().await;
+        let _turn = self.turns.next().await;
         self.writer.run("withdraw", |connection| {
             Ok(connection.prepare_cached(WITHDRAW)?.execute(params![id, why, due_at, now])? > 0)
         })
@@ -276,7 +276,7 @@ impl Jobs for SqliteStore {
     }
 
     async fn drop_jobs(&self, before: Timestamp, limit: usize) -> Result<usize> {
-        let _turn = self.turns.acquire().await;
+        let _turn = self.turns.next().await;
         self.writer.run("drop_jobs", |connection| {
             Ok(connection.prepare_cached(DROP)?.execute(params![before.as_micros(), count(limit)])?)
         })

@@ -9,21 +9,23 @@
 //! leaves its row in `record`.
 
 use std::borrow::Cow;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use oncegate_core::audit::Entry;
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::Record;
 use oncegate_core::time::Timestamp;
 use oncegate_store::drive::read_one;
-use oncegate_store::join::{Call, Connection, First, Join, Joined, Last, Opening, Shown, Taken, Turn, Value};
+use oncegate_store::join::{
+    After, Call, Connection, First, Join, Joined, Last, Opening, Shown, Taken, Turn, Value,
+};
 use oncegate_store::{Change, Effect, Kind, Result, StoreError, Write};
 use rusqlite::types::Value as Column;
 
 use super::SqliteStore;
 use super::append::reserved::{Held, Row};
 use super::append::settled::{self, Head};
-use super::append::{Found, Lacks, Memory};
+use super::append::{Found, Lacks, Memory, Shared};
 use super::row::{self, COLUMNS, IDENTITY};
 use super::trail::TELL;
 
@@ -114,8 +116,7 @@ enum Appended {
 
 impl Join for SqliteStore {
     async fn turn(&self) -> Turn {
-        // An error would mean that the semaphore was closed, and nobody closes it.
-        Arc::clone(&self.turns).acquire_owned().await.map_or_else(|_| Turn::everybodys(), Turn::of)
+        self.turns.next().await
     }
 
     fn opening(&self, _: RecordId) -> Option<Opening> {
@@ -128,9 +129,7 @@ impl Join for SqliteStore {
 
     fn first(&self, id: RecordId) -> Option<First> {
         let Lacks { generation, .. } = self.shared.lacks(id)?;
-        let values =
-            vec![Value::Int(Some(generation)), Value::Bytes(Some(Cow::Owned(id.as_bytes().to_vec())))];
-        Some(First { sql: settled::IS_NEW, values })
+        Some(First { sql: settled::IS_NEW, values: vec![Value::Int(Some(generation)), named(id)] })
     }
 
     /// A new key with a plain answer, appended to `record_settled` as the store's own are, if the memory is where the file is: its own statement finds that out.
@@ -141,16 +140,13 @@ impl Join for SqliteStore {
         let sql = Cow::Owned([STILL_OPEN, &settled::add_joined(next)].join("; "));
         let values = vec![
             Value::Int(Some(generation)),
-            Value::Bytes(Some(Cow::Owned(record.id.as_bytes().to_vec()))),
+            named(record.id),
             Value::Int(Some(record.version.as_raw())),
             Value::Int(record.expires_at.map(Timestamp::as_micros)),
             Value::Bytes(Some(Cow::Owned(packed))),
         ];
-        Some(Last { sql, values, ticket: generation })
-    }
-
-    fn after_last(&self, id: RecordId, ticket: i64) {
-        self.shared.keep_joined(id, ticket);
+        let after = AfterAppended { shared: self.shared.clone(), id: record.id, generation };
+        Some(Last { sql, values, after: Box::new(after) })
     }
 
     async fn take(&self, _: &mut dyn Connection, id: RecordId) -> Result<Taken> {
@@ -177,6 +173,26 @@ impl Join for SqliteStore {
             ask(connection, TELL, &told(entry)).await?;
         }
         Ok(Joined::Written)
+    }
+}
+
+/// A row that a caller's transaction appends at this generation.
+struct AfterAppended {
+    shared: Shared,
+    id: RecordId,
+    generation: i64,
+}
+
+impl After for AfterAppended {
+    fn committed(&self) {
+        self.shared.keep_joined(self.id, self.generation);
+    }
+
+    /// What the memory lacks at this generation the file lacks at the next one, but for the row that this appends: nobody else of this process writes, and if another process does, the generation is another.
+    fn first(&self, id: RecordId) -> Option<First> {
+        let Lacks { generation, .. } = self.shared.lacks(id)?;
+        (generation == self.generation && id != self.id)
+            .then(|| First { sql: settled::IS_NEW_AFTER, values: vec![named(id)] })
     }
 }
 
@@ -275,6 +291,10 @@ fn told(entry: &Entry) -> [Value<'_>; 5] {
         Value::Text(Some(Cow::Borrowed(&entry.node))),
         Value::Bytes(Some(Cow::Owned(entry.encode()))),
     ]
+}
+
+fn named(id: RecordId) -> Value<'static> {
+    Value::Bytes(Some(Cow::Owned(id.as_bytes().to_vec())))
 }
 
 fn bytes(bytes: &[u8]) -> Value<'_> {

@@ -13,7 +13,6 @@
 //! **Invariant:** a connection that rests is in no transaction, as far as the server knows. What rests for longer than a moment goes back to the pool.
 
 mod calls;
-mod line;
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -22,7 +21,6 @@ use std::time::{Duration, Instant};
 
 use ::sqlx::{AssertSqlSafe, PgConnection, PgPool, Postgres};
 use calls::Calls;
-use line::{Line, Served, Waiting};
 use oncegate_store::join::{
     Asking, Call, Closed, Connection, Opened, Opening, Transaction, Transactions, Value,
 };
@@ -30,6 +28,7 @@ use oncegate_store::outlive::Outlive;
 use oncegate_store::{Effect, Kind, Result, StoreError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::line::{self, Line};
 use super::resting::{self, Held as _, REST, Resting};
 use super::{
     ENDING, PATIENCE, PgTransactions, SqlxTransaction, Told, Unlogged, in_doubt, is_outside,
@@ -50,10 +49,20 @@ struct Dedicated {
     /// Who may have a connection: as many as the pool has.
     turns: Arc<Semaphore>,
     /// Who waits for that.
-    line: Line,
+    line: Line<Option<Call>, Served>,
     /// What its sessions prepare.
     calls: Calls,
     resting: Arc<Resting<Held>>,
+}
+
+type Waiting = line::Waiting<Option<Call>, Served>;
+
+/// How the waiting for a connection ended.
+enum Served {
+    /// What came of its opening, which went with another's closing.
+    Opened(Result<Opened<DedicatedTransaction>>),
+    /// It has a turn; its opening was not tried.
+    Turn(OwnedSemaphorePermit),
 }
 
 /// A connection, as the transaction that sqlx takes all that happens on it for.
@@ -184,8 +193,8 @@ impl Dedicated {
     /// Waits in line.
     async fn served(&self, opening: Option<&Call>) -> Served {
         loop {
-            let turn = Arc::clone(&self.turns).acquire_owned();
-            if let Some(served) = self.line.wait(opening, turn, PATIENCE).await {
+            let turn = async { Arc::clone(&self.turns).acquire_owned().await.ok().map(Served::Turn) };
+            if let Some(served) = self.line.wait(opening.cloned(), turn, PATIENCE).await {
                 return served;
             }
         }
@@ -268,8 +277,8 @@ impl Dedicated {
         if held.is_due_back() || !held.is_counted() || self.pool.is_closed() || self.is_to_prepare(held) {
             return None;
         }
-        let waiting = self.line.take()?;
-        let beginning = self.beginning(held, waiting.opening());
+        let (waiting, ()) = self.line.take_if(|_| Some(()))?;
+        let beginning = self.beginning(held, waiting.wish().as_ref());
         Some((waiting, beginning))
     }
 

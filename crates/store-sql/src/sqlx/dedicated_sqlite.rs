@@ -4,7 +4,12 @@
 //! one more of them for each connection that comes back, to look after it. Where nobody else uses the pool it is not needed: a connection whose transaction was committed goes to the next
 //! handler as it is.
 //!
-//! As in [`super::dedicated`], sqlx goes on counting one transaction all the while. **Invariant:** a connection that rests is in no transaction, as far as SQLite knows, and has locked nothing.
+//! Where handlers wait for their turn, the call that commits one transaction begins the next: `…; COMMIT; …; BEGIN`. SQLite stops at the first statement that fails, and what has ended before that has ended. So
+//! a closing that fails has begun nothing, and a beginning that fails takes no commit back. Whoever is committed is told so before the other has begun.
+//!
+//! As in [`super::dedicated`], sqlx goes on counting one transaction all the while.
+//!
+//! **Invariant:** a connection that rests is in no transaction, as far as SQLite knows, and has locked nothing. A turn is handed on, or ends, after the connection was.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -12,14 +17,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ::sqlx::{Sqlite, SqliteConnection, SqlitePool};
+use futures_util::future::{Either, select};
+use oncegate_core::identity::RecordId;
 use oncegate_store::join::{
-    Asking, Closed, Connection, First, Last, Opened, Transaction, Transactions, Value,
+    Asking, Cause, Closed, Connection, First, Join, Last, Opened, Transaction, Transactions, Turn, Value,
+    Waited,
 };
 use oncegate_store::outlive::Outlive;
 use oncegate_store::{Effect, Kind, Result, StoreError};
+use tokio::sync::oneshot;
 
-use super::resting::{self, REST, Resting};
-use super::{Ending, SqliteTransactions, SqlxTransaction, close};
+use super::line::{self, Line};
+use super::resting::{self, Held as _, REST, Resting};
+use super::{COMMITTED, PATIENCE, SqliteTransactions, SqlxTransaction, hear, in_doubt, not_ended};
 use crate::sqlite::BEGIN_TO_JOIN;
 
 /// Begins transactions on a pool of SQLite connections that nobody else uses, as writers from the start: see [`SqliteTransactions`], also for how to open the pool. It wants one connection.
@@ -30,8 +40,15 @@ pub struct SqliteDedicated(Arc<Dedicated>);
 
 struct Dedicated {
     pool: SqlitePool,
+    /// Who waits for a turn to take this key.
+    line: Line<RecordId, Served>,
     resting: Arc<Resting<Held>>,
 }
+
+type Served = Waited<SqliteDedicatedTransaction>;
+
+/// Whom a commit takes along, and what is asked of its key.
+type Next = (line::Waiting<RecordId, Served>, First);
 
 /// A connection, as the transaction that sqlx takes all that happens on it for.
 struct Held {
@@ -54,6 +71,8 @@ impl resting::Held for Held {
 pub struct SqliteDedicatedTransaction {
     held: Held,
     of: Arc<Dedicated>,
+    /// Where it was begun with its key; elsewhere the turn is its caller's.
+    turn: Turn,
 }
 
 impl SqliteDedicated {
@@ -66,7 +85,7 @@ impl SqliteDedicated {
     /// The same; a connection waits so long for the next handler before it is the pool's again, instead of 20 ms; ten seconds at most.
     #[must_use]
     pub fn resting_for(rest: Duration, pool: SqlitePool) -> Self {
-        Self(Arc::new(Dedicated { pool, resting: Arc::new(Resting::new(rest)) }))
+        Self(Arc::new(Dedicated { pool, line: Line::default(), resting: Arc::new(Resting::new(rest)) }))
     }
 
     /// The pool: to look at it, and to close it.
@@ -93,29 +112,35 @@ impl Transactions for SqliteDedicated {
 
     /// Seen to its end, whoever gives up: half-way, a connection would rest in a transaction that holds the file.
     async fn begin(&self) -> Result<SqliteDedicatedTransaction> {
-        let (transaction, _) = Outlive::new(Arc::clone(&self.0).begin(None)).await?;
-        Ok(transaction)
+        match Outlive::new(Arc::clone(&self.0).begin(None, Turn::everybodys())).await? {
+            Opened::Begun(transaction) => Ok(transaction),
+            // It was asked for no key.
+            Opened::Occupied | Opened::Unable => Err(not_begun("a key was not asked for")),
+        }
     }
 
     const LOOKS_FIRST: bool = true;
 
-    async fn begin_first(&self, first: First) -> Result<Opened<SqliteDedicatedTransaction>> {
-        let of = Arc::clone(&self.0);
-        let beginning = async move {
-            let (transaction, is_new) = of.begin(Some(&first)).await?;
-            if is_new {
-                return Ok(Opened::Begun(transaction));
+    async fn wait<J: Join>(&self, store: &J, id: RecordId) -> Served {
+        loop {
+            let turn = async { Some(Waited::Turn(store.turn().await)) };
+            if let Some(served) = self.0.line.wait(id, turn, PATIENCE).await {
+                return served;
             }
-            transaction.give_up().await;
-            Ok(Opened::Occupied)
-        };
-        Outlive::new(beginning).await
+        }
+    }
+
+    async fn begin_first(&self, first: First, turn: Turn) -> Result<Opened<SqliteDedicatedTransaction>> {
+        Outlive::new(Arc::clone(&self.0).begin(Some(first), turn)).await
     }
 }
 
 impl Dedicated {
-    /// Says, too, whether it was told that the key is new.
-    async fn begin(self: Arc<Self>, first: Option<&First>) -> Result<(SqliteDedicatedTransaction, bool)> {
+    async fn begin(
+        self: Arc<Self>,
+        first: Option<First>,
+        turn: Turn,
+    ) -> Result<Opened<SqliteDedicatedTransaction>> {
         let rested = if self.pool.is_closed() { None } else { self.resting.take() };
         let (mut held, begin) = if let Some(held) = rested {
             (held, Some(BEGIN_TO_JOIN))
@@ -123,21 +148,19 @@ impl Dedicated {
             let transaction = SqliteTransactions(self.pool.clone()).begin().await?;
             (Held { since: Instant::now(), transaction }, None)
         };
-        let text = begin.into_iter().chain(first.map(|first| first.sql)).collect::<Vec<_>>().join("; ");
-        let values = first.map_or(&[][..], |first| &first.values);
+        let text = begin.into_iter().chain(first.as_ref().map(|first| first.sql));
+        let text = text.collect::<Vec<_>>().join("; ");
+        let values = first.as_ref().map_or(&[][..], |first| &first.values);
         // Nothing to say, where sqlx has begun it and nobody asks.
         let told = if text.is_empty() { Ok(Vec::new()) } else { held.transaction.ask(&text, values).await };
-        match told {
-            Ok(told) => {
-                let is_new = told.first().is_some_and(|row| row.number == Some(1));
-                Ok((SqliteDedicatedTransaction { held, of: self }, is_new))
-            }
-            Err(error) => {
-                held.transaction.roll_back().await;
-                Err(StoreError::new(Kind::Unavailable, Effect::None, "begin").because(error))
-            }
-        }
+        let is_new =
+            told.map(|told| first.is_none() || told.first().is_some_and(|row| row.number == Some(1)));
+        SqliteDedicatedTransaction { held, of: self, turn }.opened(is_new).await
     }
+}
+
+fn not_begun(cause: impl Into<Cause>) -> StoreError {
+    StoreError::new(Kind::Unavailable, Effect::None, "begin").because(cause)
 }
 
 impl Transaction for SqliteDedicatedTransaction {
@@ -148,7 +171,15 @@ impl Transaction for SqliteDedicatedTransaction {
     }
 
     async fn commit_after(self, last: Last) -> Result<Closed<Self>> {
-        Outlive::new(self.close(last)).await
+        let next = self.next(&last);
+        let (tell, told) = oneshot::channel();
+        // Seen to its end, whoever gives up: half-way, sqlx would count a transaction that is not there; and it may be another's, too.
+        let closing = Outlive::new(self.close(last, next, tell));
+        let told = match select(told, closing).await {
+            Either::Left((told, _)) => told,
+            Either::Right(((), told)) => told.await,
+        };
+        told.unwrap_or_else(|_| Err(in_doubt("nothing was heard of the commit")))
     }
 
     async fn roll_back(self) {
@@ -165,6 +196,21 @@ impl Transaction for SqliteDedicatedTransaction {
 }
 
 impl SqliteDedicatedTransaction {
+    /// It was begun, and may go on if its key is new. Otherwise nothing has begun.
+    async fn opened(self, is_new: std::result::Result<bool, Cause>) -> Result<Opened<Self>> {
+        match is_new {
+            Ok(true) => Ok(Opened::Begun(self)),
+            Ok(false) => {
+                self.give_up().await;
+                Ok(Opened::Occupied)
+            }
+            Err(error) => {
+                self.roll_back().await;
+                Err(not_begun(error))
+            }
+        }
+    }
+
     /// Rolls back what has done nothing; the connection rests.
     async fn give_up(mut self) {
         match ::sqlx::query("ROLLBACK").execute(&mut *self.held.transaction).await {
@@ -173,17 +219,64 @@ impl SqliteDedicatedTransaction {
         }
     }
 
-    async fn close(mut self, last: Last) -> Result<Closed<Self>> {
-        match close(&mut self.held.transaction, &last, "COMMIT").await {
-            Ok(Ending::Committed) => {
-                self.of.resting.put(self.held);
+    /// Whom this commit takes along, and hands the turn to, if it has one: the one that has waited longest, if all who wait for a turn are in this line. Otherwise another may have come before it: a batch of
+    /// the engine's, say.
+    fn next(&self, last: &Last) -> Option<Next> {
+        let Dedicated { pool, line, .. } = &*self.of;
+        let are_in_line = self.turn.waiting().is_some_and(|waiting| waiting <= line.len());
+        if !are_in_line || self.held.is_due_back() || pool.is_closed() {
+            return None;
+        }
+        line.take_if(|id| last.after.first(*id))
+    }
+
+    /// Writes the row, commits, and begins the next one's transaction, in one call. `tell` hears of the commit before that has begun.
+    async fn close(self, last: Last, next: Option<Next>, tell: oneshot::Sender<Result<Closed<Self>>>) {
+        let Self { mut held, of, turn } = self;
+        let Last { sql, mut values, after } = last;
+        let mut statements = vec![&*sql, "COMMIT", COMMITTED];
+        if let Some((_, first)) = &next {
+            statements.extend([BEGIN_TO_JOIN, first.sql]);
+            values.extend_from_slice(&first.values);
+        }
+        let mut tell = Some(tell);
+        let committed = || {
+            after.committed();
+            // Whoever has no other to begin first lays the connection down.
+            if let Some(tell) = tell.take_if(|_| next.is_some()) {
+                drop(tell.send(Ok(Closed::Committed)));
+            }
+        };
+        let heard = hear(&mut held.transaction, &statements.join("; "), &values, committed).await;
+        let next = next.map(|(waiting, _)| waiting);
+        let ended = match (heard.is_committed, next) {
+            (true, Some(next)) => {
+                let is_new = heard.error.map_or(Ok(heard.is_new), |error| Err(error.into()));
+                return next.tell(Waited::Along(Self { held, of, turn }.opened(is_new).await));
+            }
+            (true, None) => {
+                of.resting.put(held);
+                drop(turn);
                 Ok(Closed::Committed)
             }
-            Ok(Ending::Unable) => Ok(Closed::Unable(self)),
-            Err(error) => {
-                self.held.transaction.roll_back().await;
-                Err(error)
-            }
+            (false, next) => match not_ended(&mut held.transaction, heard.error).await {
+                Ok(()) => {
+                    if let Some(next) = next {
+                        of.line.put_back(next);
+                    }
+                    Ok(Closed::Unable(Self { held, of, turn }))
+                }
+                Err(error) => {
+                    held.transaction.roll_back().await;
+                    if let Some(next) = next {
+                        next.tell(Waited::Turn(turn));
+                    }
+                    Err(error)
+                }
+            },
+        };
+        if let Some(tell) = tell {
+            drop(tell.send(ended));
         }
     }
 }

@@ -1,19 +1,26 @@
 //! Transactions that are counted.
 
 use std::ops::{Deref, DerefMut};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 
+use futures_util::poll;
+use oncegate_core::identity::RecordId;
 use oncegate_store::Result;
 use oncegate_store::join::{
-    Asking, Call, Closed, Connection, Last, Opened, Opening, Transaction, Transactions, Value,
+    Asking, Call, Closed, Connection, First, Join, Last, Opened, Opening, Transaction, Transactions, Turn,
+    Value, Waited,
 };
 
-/// How many could not be begun because the key was in use, and how many were committed.
+/// How many could not be begun because the key was in use, how many were committed, how many have waited for their turn, and how many of these were taken along by another's commit.
 #[derive(Default)]
 pub(crate) struct Count {
     occupied: AtomicUsize,
     committed: AtomicUsize,
+    waited: AtomicUsize,
+    along: AtomicUsize,
 }
 
 impl Count {
@@ -23,6 +30,14 @@ impl Count {
 
     pub(crate) fn committed(&self) -> usize {
         self.committed.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn waited(&self) -> usize {
+        self.waited.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn along(&self) -> usize {
+        self.along.load(Ordering::SeqCst)
     }
 }
 
@@ -39,7 +54,37 @@ impl<T: Transactions> Transactions for Counted<T> {
     }
 
     async fn begin_with(&self, opening: Opening) -> Result<Opened<Self::Transaction>> {
-        Ok(match self.inner.begin_with(opening).await? {
+        Ok(self.opened(self.inner.begin_with(opening).await?))
+    }
+
+    const LOOKS_FIRST: bool = T::LOOKS_FIRST;
+
+    async fn wait<J: Join>(&self, store: &J, id: RecordId) -> Waited<Self::Transaction> {
+        let mut waiting = pin!(self.inner.wait(store, id));
+        let waited = match poll!(&mut waiting) {
+            Poll::Ready(waited) => waited,
+            Poll::Pending => {
+                self.count.waited.fetch_add(1, Ordering::SeqCst);
+                waiting.await
+            }
+        };
+        match waited {
+            Waited::Turn(turn) => Waited::Turn(turn),
+            Waited::Along(opened) => {
+                self.count.along.fetch_add(1, Ordering::SeqCst);
+                Waited::Along(opened.map(|opened| self.opened(opened)))
+            }
+        }
+    }
+
+    async fn begin_first(&self, first: First, turn: Turn) -> Result<Opened<Self::Transaction>> {
+        Ok(self.opened(self.inner.begin_first(first, turn).await?))
+    }
+}
+
+impl<T: Transactions> Counted<T> {
+    fn opened(&self, opened: Opened<T::Transaction>) -> Opened<CountedTransaction<T::Transaction>> {
+        match opened {
             Opened::Begun(inner) => {
                 Opened::Begun(CountedTransaction { inner, count: Arc::clone(&self.count) })
             }
@@ -48,7 +93,7 @@ impl<T: Transactions> Transactions for Counted<T> {
                 Opened::Occupied
             }
             Opened::Unable => Opened::Unable,
-        })
+        }
     }
 }
 

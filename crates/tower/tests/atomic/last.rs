@@ -9,7 +9,7 @@ use oncegate_conformance::samples::{FAR_AHEAD, entry, reserved};
 use oncegate_core::audit::Act;
 use oncegate_store::drive::read_one;
 use oncegate_store::join::{
-    Closed, Connection as _, First, Join as _, Joined, Opened, Transaction, Transactions,
+    Closed, Connection as _, First, Join as _, Joined, Opened, Transaction, Transactions, Turn,
 };
 use oncegate_store::{Effect, Store as _, Write};
 use oncegate_store_sql::SqliteStore;
@@ -22,7 +22,9 @@ use crate::base::{Base as _, OnSqlite};
 use crate::close::{insert, settled};
 
 /// How a service has its one connection.
-trait Owns: Transactions<Transaction: Transaction<Inner = SqliteConnection> + Debug> {
+pub(crate) trait Owns:
+    Transactions<Transaction: Transaction<Inner = SqliteConnection> + Debug>
+{
     fn of(pool: SqlitePool) -> Self;
     fn pool(&self) -> &SqlitePool;
 }
@@ -69,14 +71,14 @@ macro_rules! by_both {
 }
 
 /// A service of one connection: what it leaves behind is what the next one finds.
-struct Stage<P> {
-    base: OnSqlite,
-    store: SqliteStore,
-    pool: P,
+pub(crate) struct Stage<P> {
+    pub(crate) base: OnSqlite,
+    pub(crate) store: SqliteStore,
+    pub(crate) pool: P,
 }
 
 impl<P: Owns> Stage<P> {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let base = OnSqlite::start().await;
         let options = SqliteConnectOptions::new()
             .filename(base.path())
@@ -98,10 +100,9 @@ impl<P: Owns> Stage<P> {
     }
 
     /// The whole of one, by the short way, on the connection that the one before has left.
-    async fn is_as_ever(&self, key: &str) {
+    pub(crate) async fn is_as_ever(&self, key: &str) {
         let row = settled(key, b"{}");
         let transaction = self.charged(key).await;
-        // Nobody has told the store of the one before: it finds out when it looks.
         assert_eq!(read_one(&self.store, row.id).await.unwrap(), None);
         let last = self.store.last(&insert(&row)).unwrap();
         assert!(matches!(transaction.commit_after(last).await.unwrap(), Closed::Committed));
@@ -347,7 +348,8 @@ async fn a_transaction_begins_with_a_key_that_is_new_and_with_no_other() {
     for key in ["first", "second"] {
         assert_eq!(read_one(&stage.store, id(key)).await.unwrap(), None);
         let first = stage.store.first(id(key)).unwrap();
-        let Opened::Begun(transaction) = stage.pool.begin_first(first).await.unwrap() else {
+        let Opened::Begun(transaction) = stage.pool.begin_first(first, Turn::everybodys()).await.unwrap()
+        else {
             panic!("{key} is new");
         };
         let last = stage.store.last(&insert(&settled(key, b"{}"))).unwrap();
@@ -357,7 +359,7 @@ async fn a_transaction_begins_with_a_key_that_is_new_and_with_no_other() {
     assert!(stage.store.first(id("first")).is_none(), "it is known");
 
     let is_occupied = async |key: &str, first: First| {
-        let opened = stage.pool.begin_first(first).await.unwrap();
+        let opened = stage.pool.begin_first(first, Turn::everybodys()).await.unwrap();
         assert!(matches!(opened, Opened::Occupied), "{key}");
         // Nobody has locked the file.
         let mut other = stage.base.pool().0.acquire().await.unwrap();

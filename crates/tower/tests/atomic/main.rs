@@ -61,6 +61,7 @@ macro_rules! on_both_pools {
 }
 
 mod along;
+mod along_sqlite;
 mod base;
 mod by_name;
 #[path = "../layer/client.rs"]

@@ -70,6 +70,10 @@ impl<'c> Appending<'c> {
 pub(in super::super) const IS_NEW: &str = "SELECT count(*) AS number FROM record_reserved \
      WHERE seq = 0 AND generation = ?1 AND NOT EXISTS (SELECT 1 FROM record WHERE id = ?2)";
 
+/// The same of the id `?6`, in a transaction that begins after [`ADD_JOINED`] was committed, in the same call and with its values: the file is one generation further on, and the two tables have one row more.
+pub(in super::super) const IS_NEW_AFTER: &str = "SELECT count(*) AS number FROM record_reserved \
+     WHERE seq = 0 AND generation = ?1 + 1 AND NOT EXISTS (SELECT 1 FROM record WHERE id = ?6)";
+
 /// Appends a row in a caller's transaction, where the file is at the generation `?1` and `record` has none of this id. Otherwise the row is nothing, which its column refuses: it fails, and whoever runs
 /// several statements in one call runs none after it.
 const ADD_JOINED: &str = "UPDATE record_reserved SET generation = generation + 1, arrived = 1 + max(arrived, coalesce((SELECT max(seq) FROM record), 0)), \

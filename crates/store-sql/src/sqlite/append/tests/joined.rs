@@ -118,7 +118,7 @@ fn append(store: &SqliteStore, callers: &mut Callers, row: &Record, told: Told) 
         assert_eq!(block_on(read_one(store, row.id)).unwrap().as_ref(), Some(row));
     }
     if is_committed && told != Told::Never {
-        store.after_last(row.id, last.ticket);
+        last.after.committed();
     }
     is_committed
 }
