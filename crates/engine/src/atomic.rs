@@ -217,14 +217,19 @@ impl<S: Enqueue> Engine<S> {
         if store.first(id).is_none() {
             return Ok(Opened::Occupied);
         }
-        match self.in_turn(transactions.wait(&**store, id)).await? {
-            Waited::Along(opened) => opened.map_err(Unavailable::store),
+        let opened = match self.in_turn(transactions.wait(&**store, id)).await? {
+            Waited::Along(opened) => opened.map_err(Unavailable::store)?,
             // Others may have written while this waited.
             Waited::Turn(turn) => match store.first(id) {
-                Some(first) => self.in_time(transactions.begin_first(first, turn)).await,
-                None => Ok(Opened::Occupied),
+                Some(first) => self.in_time(transactions.begin_first(first, turn)).await?,
+                None => Opened::Occupied,
             },
-        }
+        };
+        Ok(match opened {
+            Opened::Begun(transaction) => Opened::Begun(transaction),
+            // Where nothing was tried nobody has looked for the row either; and of one writer, it is looked for before a transaction begins or not at all.
+            Opened::Occupied | Opened::Unable => Opened::Occupied,
+        })
     }
 
     async fn in_turn<R>(&self, waiting: impl Future<Output = R>) -> Result<R, Unavailable> {

@@ -19,6 +19,7 @@ use ::sqlx::Either;
 #[cfg(feature = "sqlx-postgres")]
 use ::sqlx::postgres::{PgDatabaseError, PgSeverity};
 use ::sqlx::{AssertSqlSafe, Column as _, Database, Row as _};
+use ::sqlx_core::transaction::TransactionManager as _;
 use futures_util::TryStreamExt as _;
 use oncegate_store::join::{
     Asking, Call, Cause, Closed, Connection, Last, Shown, Transaction, Transactions, Value,
@@ -142,11 +143,39 @@ fn not_begun(error: ::sqlx::Error) -> StoreError {
     StoreError::new(Kind::Unavailable, Effect::None, "begin").because(error)
 }
 
+// A handler may have left nested transactions that it has not ended: they are part of what is committed. sqlx would end the innermost in place of the outer one, here, and on a connection that comes back.
+
+#[cfg(feature = "sqlx-postgres")]
+async fn end_nested(connection: &mut ::sqlx::PgConnection) -> ::sqlx::Result<()> {
+    type Manager = <::sqlx::Postgres as Database>::TransactionManager;
+    while Manager::get_transaction_depth(connection) > 1 {
+        Manager::commit(connection).await?;
+    }
+    Ok(())
+}
+
+/// Each has its savepoint to end: the one that it had may have gone with the outer transaction, or with the savepoint that a row's statement asks for.
+#[cfg(feature = "sqlx-sqlite")]
+async fn end_nested_of_sqlite(connection: &mut ::sqlx::SqliteConnection) -> ::sqlx::Result<()> {
+    type Manager = <::sqlx::Sqlite as Database>::TransactionManager;
+    for nested in (1..Manager::get_transaction_depth(connection)).rev() {
+        let savepoint = AssertSqlSafe(format!("SAVEPOINT _sqlx_savepoint_{nested}"));
+        ::sqlx::query(savepoint).execute(&mut *connection).await?;
+        Manager::commit(connection).await?;
+    }
+    Ok(())
+}
+
 async fn commit<D: Database>(
     transaction: ::sqlx::Transaction<'static, D>,
+    ended: ::sqlx::Result<()>,
     is_refusal: impl FnOnce(&::sqlx::Error) -> bool,
 ) -> Result<()> {
-    transaction.commit().await.map_err(|error| not_committed(error, is_refusal))
+    let committed = match ended {
+        Ok(()) => transaction.commit().await,
+        Err(error) => Err(error),
+    };
+    committed.map_err(|error| not_committed(error, is_refusal))
 }
 
 /// `COMMIT AND CHAIN` begins another transaction, which is empty, and ends with this one's value: sqlx rolls back what is dropped in the very message by which a
@@ -160,8 +189,7 @@ async fn commit_with(
     closing: Call,
 ) -> Result<Closed<SqlxTransaction<::sqlx::Postgres>>> {
     let mut told = Told::default();
-    let sent =
-        Unlogged::new(send(&mut transaction, closing.in_full() + "; COMMIT AND CHAIN", &mut told)).await;
+    let sent = end(&mut transaction, closing.in_full() + "; COMMIT AND CHAIN", &mut told).await;
     match sent {
         Ok(()) if told.ended == ENDING => Ok(Closed::Committed),
         Ok(()) => Err(out_of_step(transaction)),
@@ -182,6 +210,13 @@ struct Told {
     ended: usize,
     /// What the last row says, if it says whether: that of an opening.
     is_taken: Option<bool>,
+}
+
+/// Sends a message that ends a transaction.
+#[cfg(feature = "sqlx-postgres")]
+async fn end(connection: &mut ::sqlx::PgConnection, message: String, told: &mut Told) -> ::sqlx::Result<()> {
+    end_nested(connection).await?;
+    Unlogged::new(send(connection, message, told)).await
 }
 
 /// Runs the statements of a message, and counts those that have ended.
@@ -320,7 +355,7 @@ struct Heard {
     error: Option<::sqlx::Error>,
 }
 
-/// Runs them; `committed` is called as soon as the commit is acknowledged, and before anything else is.
+/// Ends what is nested, and runs them; `committed` is called as soon as the commit is acknowledged, and before anything else is.
 #[cfg(feature = "sqlx-sqlite")]
 async fn hear(
     connection: &mut ::sqlx::SqliteConnection,
@@ -329,6 +364,9 @@ async fn hear(
     committed: impl FnOnce() + Send,
 ) -> Heard {
     let (mut heard, mut committed) = (Heard::default(), Some(committed));
+    if let Err(error) = end_nested_of_sqlite(connection).await {
+        return Heard { error: Some(error), ..heard };
+    }
     let query = bound!(::sqlx::query(AssertSqlSafe(text)), values);
     let mut results = ::sqlx::Executor::fetch_many(connection, query);
     loop {
@@ -395,18 +433,12 @@ async fn roll_back<D: Database>(transaction: ::sqlx::Transaction<'static, D>) {
 }
 
 /// Where SQLite has rolled back by itself, a `ROLLBACK` fails, and sqlx would take the connection to be in a transaction for ever. So there
-/// is one to roll back; an error means that there was. The same with each nested one that sqlx still counts: it has its savepoint, and is ended.
+/// is one to roll back; an error means that there was.
 #[cfg(feature = "sqlx-sqlite")]
 async fn within_one(connection: &mut ::sqlx::SqliteConnection) {
-    use ::sqlx_core::transaction::TransactionManager as _;
-    type Manager = <::sqlx::Sqlite as Database>::TransactionManager;
     let _ = ::sqlx::query("BEGIN").execute(&mut *connection).await;
-    for nested in (1..Manager::get_transaction_depth(connection)).rev() {
-        let savepoint = AssertSqlSafe(format!("SAVEPOINT _sqlx_savepoint_{nested}"));
-        let _ = ::sqlx::query(savepoint).execute(&mut *connection).await;
-        if let Err(error) = Manager::rollback(connection).await {
-            return tracing::warn!(%error, "a nested transaction could not be ended; its connection is not fit for another");
-        }
+    if let Err(error) = end_nested_of_sqlite(connection).await {
+        tracing::warn!(%error, "a nested transaction could not be ended; its connection is not fit for another");
     }
 }
 
@@ -439,12 +471,13 @@ macro_rules! shown {
 }
 
 macro_rules! of_database {
-    ($database:ty, $connection:ty, $is_refusal:path, $commit_with:path, $commit_after:path, $before_rollback:path, $is_lost:path, $regain:path) => {
+    ($database:ty, $connection:ty, $is_refusal:path, $commit_with:path, $commit_after:path, $end_nested:path, $before_rollback:path, $is_lost:path, $regain:path) => {
         impl Transaction for SqlxTransaction<$database> {
             type Inner = $connection;
 
-            async fn commit(self) -> Result<()> {
-                commit(self.0, $is_refusal).await
+            async fn commit(mut self) -> Result<()> {
+                let ended = $end_nested(&mut self.0).await;
+                commit(self.0, ended, $is_refusal).await
             }
 
             async fn commit_with(self, closing: Call) -> Result<Closed<Self>> {
@@ -488,6 +521,7 @@ of_database!(
     is_refusal_of_postgres,
     commit_with,
     unable,
+    end_nested,
     end_uncounted,
     is_lost,
     regain
@@ -499,6 +533,7 @@ of_database!(
     is_refusal_of_sqlite,
     unable,
     commit_after,
+    end_nested_of_sqlite,
     within_one,
     is_never_lost,
     as_it_is

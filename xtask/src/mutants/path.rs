@@ -301,14 +301,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
     atomic(
         "SQLite: a commit passes a batch of the engine's over",
         SQLITE_DEDICATED,
-        "is_some_and(|waiting| waiting <= line.len())",
+        "is_some_and(|waiting| waiting <= in_line)",
         "is_some_and(|_| true)",
     ),
     atomic(
         "SQLite: a transaction hands on a turn that is its caller's",
         SQLITE_DEDICATED,
-        "is_some_and(|waiting| waiting <= line.len())",
-        "is_none_or(|waiting| waiting <= line.len())",
+        "is_some_and(|waiting| waiting <= in_line)",
+        "is_none_or(|waiting| waiting <= in_line)",
     ),
     atomic(
         "SQLite: whoever was to be taken along by a commit that was refused waits anew",
@@ -321,6 +321,24 @@ pub(super) const MUTANTS: &[Mutant] = &[
         SETTLED,
         "generation = ?1 + 1 AND",
         "generation > ?1 AND",
+    ),
+    atomic(
+        "SQLite: what was not tried is taken for a key that is new",
+        "crates/engine/src/atomic.rs",
+        "Opened::Occupied | Opened::Unable => Opened::Occupied,",
+        "Opened::Occupied => Opened::Occupied,\n            Opened::Unable => Opened::Unable,",
+    ),
+    atomic(
+        "SQLite: nested transactions that nobody has ended are ended in place of the outer one",
+        "crates/store-sql/src/sqlx.rs",
+        "for nested in (1..Manager::get_transaction_depth(connection)).rev()",
+        "for nested in (9..Manager::get_transaction_depth(connection)).rev()",
+    ),
+    atomic(
+        "nested transactions that nobody has ended are ended in place of the outer one",
+        "crates/store-sql/src/sqlx.rs",
+        "while Manager::get_transaction_depth(connection) > 1 {",
+        "while Manager::get_transaction_depth(connection) > 9 {",
     ),
     atomic(
         "an answer that a joined row gets in another life is never looked at again",

@@ -31,7 +31,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::line::{self, Line};
 use super::resting::{self, Held as _, REST, Resting};
 use super::{
-    ENDING, PATIENCE, PgTransactions, SqlxTransaction, Told, Unlogged, in_doubt, is_outside,
+    ENDING, PATIENCE, PgTransactions, SqlxTransaction, Told, end, in_doubt, is_outside,
     is_refusal_of_postgres, not_closed, not_opened, out_of_step, send,
 };
 
@@ -277,7 +277,7 @@ impl Dedicated {
         if held.is_due_back() || !held.is_counted() || self.pool.is_closed() || self.is_to_prepare(held) {
             return None;
         }
-        let (waiting, ()) = self.line.take_if(|_| Some(()))?;
+        let (waiting, ()) = self.line.take_if(|_, _| Some(()))?;
         let beginning = self.beginning(held, waiting.wish().as_ref());
         Some((waiting, beginning))
     }
@@ -382,7 +382,7 @@ impl DedicatedTransaction {
             message.extend(["; ", &beginning.message]);
         }
         let mut told = Told::default();
-        let sent = Unlogged::new(send(&mut self.held.transaction, message, &mut told)).await;
+        let sent = end(&mut self.held.transaction, message, &mut told).await;
         match sent {
             Ok(()) => self.closed(next, told),
             Err(error) if told.ended >= ENDING => {

@@ -5,7 +5,7 @@
 //! handler as it is.
 //!
 //! Where handlers wait for their turn, the call that commits one transaction begins the next: `…; COMMIT; …; BEGIN`. SQLite stops at the first statement that fails, and what has ended before that has ended. So
-//! a closing that fails has begun nothing, and a beginning that fails takes no commit back. Whoever is committed is told so before the other has begun.
+//! a closing that fails has begun nothing, and a beginning that fails takes no commit back. Whoever is committed is told so without waiting for the other to begin.
 //!
 //! As in [`super::dedicated`], sqlx goes on counting one transaction all the while.
 //!
@@ -110,9 +110,8 @@ impl fmt::Debug for SqliteDedicatedTransaction {
 impl Transactions for SqliteDedicated {
     type Transaction = SqliteDedicatedTransaction;
 
-    /// Seen to its end, whoever gives up: half-way, a connection would rest in a transaction that holds the file.
     async fn begin(&self) -> Result<SqliteDedicatedTransaction> {
-        match Outlive::new(Arc::clone(&self.0).begin(None, Turn::everybodys())).await? {
+        match self.0.begin(None, Turn::everybodys()).await? {
             Opened::Begun(transaction) => Ok(transaction),
             // It was asked for no key.
             Opened::Occupied | Opened::Unable => Err(not_begun("a key was not asked for")),
@@ -131,31 +130,26 @@ impl Transactions for SqliteDedicated {
     }
 
     async fn begin_first(&self, first: First, turn: Turn) -> Result<Opened<SqliteDedicatedTransaction>> {
-        Outlive::new(Arc::clone(&self.0).begin(Some(first), turn)).await
+        self.0.begin(Some(first), turn).await
     }
 }
 
 impl Dedicated {
+    /// Whoever only waits for a connection may leave, and the turn with it; what has begun is seen to its end: half-way, a connection would rest in a transaction that holds the file.
     async fn begin(
-        self: Arc<Self>,
+        self: &Arc<Self>,
         first: Option<First>,
         turn: Turn,
     ) -> Result<Opened<SqliteDedicatedTransaction>> {
         let rested = if self.pool.is_closed() { None } else { self.resting.take() };
-        let (mut held, begin) = if let Some(held) = rested {
+        let (held, begin) = if let Some(held) = rested {
             (held, Some(BEGIN_TO_JOIN))
         } else {
             let transaction = SqliteTransactions(self.pool.clone()).begin().await?;
             (Held { since: Instant::now(), transaction }, None)
         };
-        let text = begin.into_iter().chain(first.as_ref().map(|first| first.sql));
-        let text = text.collect::<Vec<_>>().join("; ");
-        let values = first.as_ref().map_or(&[][..], |first| &first.values);
-        // Nothing to say, where sqlx has begun it and nobody asks.
-        let told = if text.is_empty() { Ok(Vec::new()) } else { held.transaction.ask(&text, values).await };
-        let is_new =
-            told.map(|told| first.is_none() || told.first().is_some_and(|row| row.number == Some(1)));
-        SqliteDedicatedTransaction { held, of: self, turn }.opened(is_new).await
+        let transaction = SqliteDedicatedTransaction { held, of: Arc::clone(self), turn };
+        Outlive::new(transaction.open(begin, first)).await
     }
 }
 
@@ -196,6 +190,17 @@ impl Transaction for SqliteDedicatedTransaction {
 }
 
 impl SqliteDedicatedTransaction {
+    async fn open(mut self, begin: Option<&'static str>, first: Option<First>) -> Result<Opened<Self>> {
+        let text = begin.into_iter().chain(first.as_ref().map(|first| first.sql));
+        let text = text.collect::<Vec<_>>().join("; ");
+        let values = first.as_ref().map_or(&[][..], |first| &first.values);
+        // Nothing to say, where sqlx has begun it and nobody asks.
+        let told = if text.is_empty() { Ok(Vec::new()) } else { self.ask(&text, values).await };
+        let is_new =
+            told.map(|told| first.is_none() || told.first().is_some_and(|row| row.number == Some(1)));
+        self.opened(is_new).await
+    }
+
     /// It was begun, and may go on if its key is new. Otherwise nothing has begun.
     async fn opened(self, is_new: std::result::Result<bool, Cause>) -> Result<Opened<Self>> {
         match is_new {
@@ -220,19 +225,20 @@ impl SqliteDedicatedTransaction {
     }
 
     /// Whom this commit takes along, and hands the turn to, if it has one: the one that has waited longest, if all who wait for a turn are in this line. Otherwise another may have come before it: a batch of
-    /// the engine's, say.
+    /// the engine's, say. (One that has just come may be in the line and not counted among those who wait: then it is passed over once.)
     fn next(&self, last: &Last) -> Option<Next> {
         let Dedicated { pool, line, .. } = &*self.of;
-        let are_in_line = self.turn.waiting().is_some_and(|waiting| waiting <= line.len());
-        if !are_in_line || self.held.is_due_back() || pool.is_closed() {
+        if self.held.is_due_back() || pool.is_closed() {
             return None;
         }
-        line.take_if(|id| last.after.first(*id))
+        let are_in_line = |in_line| self.turn.waiting().is_some_and(|waiting| waiting <= in_line);
+        line.take_if(|in_line, id| if are_in_line(in_line) { last.after.first(*id) } else { None })
     }
 
-    /// Writes the row, commits, and begins the next one's transaction, in one call. `tell` hears of the commit before that has begun.
+    /// Writes the row, commits, and begins the next one's transaction, in one call. `tell` hears of the commit without waiting for that.
     async fn close(self, last: Last, next: Option<Next>, tell: oneshot::Sender<Result<Closed<Self>>>) {
-        let Self { mut held, of, turn } = self;
+        // Dropped half-way, it is the connection that goes first.
+        let Self { turn, of, mut held } = self;
         let Last { sql, mut values, after } = last;
         let mut statements = vec![&*sql, "COMMIT", COMMITTED];
         if let Some((_, first)) = &next {

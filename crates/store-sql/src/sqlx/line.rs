@@ -64,11 +64,15 @@ impl<W, S> Line<W, S> {
         place.told.try_recv().ok()
     }
 
-    /// Takes out the one that has waited longest, and still does, if its wish suits.
-    pub(super) fn take_if<R>(&self, suits: impl FnOnce(&W) -> Option<R>) -> Option<(Waiting<W, S>, R)> {
+    /// Takes out the one that has waited longest, and still does, if its wish suits, and how many there are in the line.
+    pub(super) fn take_if<R>(
+        &self,
+        suits: impl FnOnce(usize, &W) -> Option<R>,
+    ) -> Option<(Waiting<W, S>, R)> {
         let mut places = self.lock();
+        // One that was put back may have left meanwhile; all others leave by themselves.
         while places.waiting.pop_front_if(|waiting| waiting.tell.is_closed()).is_some() {}
-        let suited = suits(&places.waiting.front()?.wish)?;
+        let suited = suits(places.waiting.len(), &places.waiting.front()?.wish)?;
         Some((places.waiting.pop_front()?, suited))
     }
 
@@ -76,11 +80,6 @@ impl<W, S> Line<W, S> {
     #[cfg(feature = "sqlx-sqlite")]
     pub(super) fn put_back(&self, waiting: Waiting<W, S>) {
         self.lock().waiting.push_front(waiting);
-    }
-
-    #[cfg(feature = "sqlx-sqlite")]
-    pub(super) fn len(&self) -> usize {
-        self.lock().waiting.len()
     }
 
     fn join(&self, wish: W) -> Place<'_, W, S> {

@@ -33,12 +33,11 @@ impl Turns {
     /// Waits for the next one.
     pub async fn next(&self) -> Turn {
         // Nobody is passed over: a turn that is free has nobody waiting for it.
-        let permit = match Arc::clone(&self.one).try_acquire_owned() {
-            Ok(permit) => Ok(permit),
-            Err(_) => {
-                let _counted = Counted::among(&self.waiting);
-                Arc::clone(&self.one).acquire_owned().await
-            }
+        let permit = if let Ok(permit) = Arc::clone(&self.one).try_acquire_owned() {
+            Ok(permit)
+        } else {
+            let _counted = Counted::among(&self.waiting);
+            Arc::clone(&self.one).acquire_owned().await
         };
         // An error would mean that the semaphore was closed, and nobody closes it.
         Turn(permit.ok().map(|one| Held { _one: one, waiting: Arc::clone(&self.waiting) }))

@@ -11,16 +11,19 @@ use oncegate_core::identity::RecordId;
 use oncegate_core::policy::Profile;
 use oncegate_store::drive::read_one;
 use oncegate_store::join::{
-    After, Closed, Connection as _, First, Join as _, Joined, Last, Opened, Transaction as _,
-    Transactions as _, Turn, Waited,
+    After, Closed, Connection as _, First, Join as _, Joined, Last, Opened, Transaction as _, Transactions,
+    Turn, Waited,
 };
 use oncegate_store::{Effect, Result, Store as _};
 use oncegate_store_sql::SqliteStore;
-use oncegate_store_sql::sqlx::{SqliteDedicated, SqliteDedicatedTransaction};
+use oncegate_store_sql::sqlx::{
+    SqliteDedicated, SqliteDedicatedTransaction, SqliteTransactions, SqlxTransaction,
+};
 use oncegate_test_servers::until;
+use sqlx::Sqlite;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
 
-use crate::base::{Base as _, OnSqliteDedicated};
+use crate::base::{Base as _, OnSqlite, OnSqliteDedicated};
 use crate::client::{Call, within};
 use crate::close::{insert, settled};
 use crate::counted::{Count, Counted};
@@ -411,4 +414,35 @@ async fn handlers_that_wait_are_taken_along_one_after_the_other() {
     }
     assert_eq!((count.waited(), count.along(), count.committed()), (8, 8, 10));
     assert_eq!(base.charges().await.len(), 10);
+}
+
+/// A library that would look first, and cannot.
+struct Unable(SqliteTransactions);
+
+impl Transactions for Unable {
+    type Transaction = SqlxTransaction<Sqlite>;
+
+    async fn begin(&self) -> Result<Self::Transaction> {
+        self.0.begin().await
+    }
+
+    const LOOKS_FIRST: bool = true;
+}
+
+/// Nobody has looked for the row then; its handler must not run for nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_nothing_was_tried_the_row_is_looked_for() {
+    let base = OnSqlite::start().await;
+    let node = Node::with(&base, Unable(base.pool()), Profile::Ietf, LONG, Work::done).await;
+    let call = |key: &str| Call::post("/charges").key(key);
+    call("warm").send(node.addr).await.expect_first(200, "run 1");
+    // Of another service, which has left it in the table of which nothing is remembered.
+    let other = Node::with(&base, base.pool(), Profile::Ietf, LONG, |mut work: Work<OnSqlite>| async move {
+        work.charge().await.unwrap();
+        work.tx.enqueue("charge", &1).unwrap();
+        "done"
+    });
+    call("used").send(other.await.addr).await.expect_first(200, "done");
+    call("used").send(node.addr).await.expect_replay(200, "done");
+    assert_eq!((node.runs(), base.charges().await.len()), (1, 2));
 }

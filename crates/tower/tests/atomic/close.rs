@@ -9,14 +9,14 @@ use oncegate_core::audit::Act;
 use oncegate_core::policy::Profile;
 use oncegate_core::record::{Record, State, StateKind};
 use oncegate_store::drive::read_one;
-use oncegate_store::join::{self, Closed, Join, Joined, Transaction as _, Transactions as _};
+use oncegate_store::join::{self, Closed, Join, Joined, Transaction, Transactions};
 use oncegate_store::{Effect, Write};
 use oncegate_store_sql::PostgresStore;
 use oncegate_store_sql::sqlx::{PgTransactions, SqlxTransaction};
 use sqlx::{PgConnection, PgPool, Postgres, Row as _};
 use tracing_subscriber::filter::LevelFilter;
 
-use crate::base::{Base as _, OnPostgres, Remote};
+use crate::base::{Base as _, OnDedicated, OnPostgres, Remote};
 use crate::client::Call;
 use crate::node::{Node, Work};
 use crate::row::begun;
@@ -64,6 +64,41 @@ async fn left_behind_in(pool: &PgPool) -> (bool, i64) {
     // As a simple query: a prepared one begins with its preparation.
     let row = sqlx::raw_sql(text).fetch_one(pool).await.unwrap();
     (row.get::<bool, _>(0), row.get(1))
+}
+
+/// sqlx would have ended the innermost in place of the outer one: by the long way a client was told of a commit that there was none of, and the connection was of no use to the next.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nested_transactions_that_nobody_has_ended_are_part_of_what_is_committed() {
+    let base = OnPostgres::start().await;
+    let store = base.store().await;
+    let shared = base.through_one(&base.place.url).pool();
+    left_nested(&base, &store, &shared).await;
+    let dedicated = OnDedicated::by(&base, &base.place.url, 1).pool();
+    left_nested(&base, &store, &dedicated).await;
+}
+
+async fn left_nested<P>(base: &OnPostgres, store: &PostgresStore, pool: &P)
+where
+    P: Transactions<Transaction: Transaction<Inner = PgConnection>>,
+{
+    let before = base.charges().await.len();
+    for nested in 1..=3 {
+        let row = settled(&format!("{before} and {nested}"), b"{}");
+        let mut transaction = begun(pool.begin_with(store.opening(row.id).unwrap()).await.unwrap());
+        for _ in 0..nested {
+            std::mem::forget(sqlx::Connection::begin(&mut *transaction).await.unwrap());
+        }
+        base.charge(&mut transaction, row.address.key.as_str()).await.unwrap();
+        if nested < 3 {
+            let closing = store.closing(&insert(&row)).unwrap();
+            assert!(matches!(transaction.commit_with(closing).await.unwrap(), Closed::Committed));
+        } else {
+            assert_eq!(store.join(&mut transaction, &insert(&row)).await.unwrap(), Joined::Written);
+            transaction.commit().await.unwrap();
+        }
+        assert_eq!(read_one(store, row.id).await.unwrap(), Some(row));
+        assert_eq!(base.charges().await.len(), before + nested);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -234,6 +234,31 @@ by_both! {
         assert_eq!(stage.base.charges().await, ["next 1", "next 2", "next 3"]);
     }
 
+    /// sqlx would have ended the innermost in place of the outer one: by the long way a client was told of a commit that there was none of, and the next one's was held up by the short.
+    async fn nested_transactions_that_nobody_has_ended_are_part_of_what_is_committed<P: Owns>() {
+        let stage = Stage::<P>::start().await;
+        for nested in 1..=2 {
+            let (short, long) = (settled(&format!("short {nested}"), b"{}"), settled(&format!("long {nested}"), b"{}"));
+            for row in [&short, &long] {
+                let mut transaction = stage.pool.begin().await.unwrap();
+                for _ in 0..nested {
+                    std::mem::forget(sqlx::Connection::begin(&mut *transaction).await.unwrap());
+                }
+                stage.base.charge(&mut transaction, row.address.key.as_str()).await.unwrap();
+                if row == &short {
+                    let last = stage.store.last(&insert(row)).unwrap();
+                    assert!(matches!(transaction.commit_after(last).await.unwrap(), Closed::Committed));
+                } else {
+                    assert_eq!(stage.store.join(&mut transaction, &insert(row)).await.unwrap(), Joined::Written);
+                    transaction.commit().await.unwrap();
+                }
+                assert_eq!(read_one(&stage.base.store().await, row.id).await.unwrap().as_ref(), Some(row));
+                assert!(stage.base.charges().await.contains(&row.address.key.as_str().to_owned()));
+            }
+            stage.is_as_ever(&format!("next {nested}")).await;
+        }
+    }
+
     /// The last place of a run, whose statements are several more.
     async fn the_last_place_of_a_run_is_given_away_like_any_other<P: Owns>() {
         let stage = Stage::<P>::start().await;
