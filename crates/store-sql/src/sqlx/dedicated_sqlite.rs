@@ -225,7 +225,7 @@ impl SqliteDedicatedTransaction {
     }
 
     /// Whom this commit takes along, and hands the turn to, if it has one: the one that has waited longest, if all who wait for a turn are in this line. Otherwise another may have come before it: a batch of
-    /// the engine's, say. (One that has just come may be in the line and not counted among those who wait: then it is passed over once.)
+    /// the engine's, say. (One that comes in this very moment is in the line before it is counted: it may go before a batch then, once.)
     fn next(&self, last: &Last) -> Option<Next> {
         let Dedicated { pool, line, .. } = &*self.of;
         if self.held.is_due_back() || pool.is_closed() {
