@@ -332,6 +332,20 @@ async fn whoever_has_left_is_in_nobodys_way() {
     assert_eq!(rows(&stage).await, (4, 0));
 }
 
+/// Somebody else has the pool's connection. Whoever does not wait for it any longer is in nobody's way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_waits_for_a_connection_in_vain_takes_its_turn_along() {
+    let stage = Stage::start().await;
+    let others = stage.pool.pool().acquire().await.unwrap();
+    let first = stage.store.first(id("1")).unwrap();
+    let mut beginning = Box::pin(stage.pool.begin_first(first, stage.store.turn().await));
+    assert!(poll!(&mut beginning).is_pending());
+    drop(beginning);
+    assert!(poll!(&mut Box::pin(stage.store.turn())).is_ready());
+    drop(others);
+    stage.is_as_ever("after").await;
+}
+
 /// A batch of the engine's that came first is not passed over, however many handlers wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_is_passed_over() {
