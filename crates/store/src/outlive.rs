@@ -21,11 +21,11 @@ impl<F: Future<Output: Send> + Send + 'static> Future for Outlive<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        // Nobody polls a future that has ended.
-        let Some(work) = &mut self.0 else { return Poll::Pending };
+        // Nobody polls a future that has ended. If it panics it is gone, and not polled again.
+        let Some(mut work) = self.0.take() else { return Poll::Pending };
         let polled = work.as_mut().poll(cx);
-        if polled.is_ready() {
-            self.0 = None;
+        if polled.is_pending() {
+            self.0 = Some(work);
         }
         polled
     }
@@ -33,10 +33,8 @@ impl<F: Future<Output: Send> + Send + 'static> Future for Outlive<F> {
 
 impl<F: Future<Output: Send> + Send + 'static> Drop for Outlive<F> {
     fn drop(&mut self) {
-        // A panic of the work itself is not to be polled again; and without a runtime there is nobody to go on with it.
-        if let (Some(work), false, Ok(runtime)) =
-            (self.0.take(), std::thread::panicking(), tokio::runtime::Handle::try_current())
-        {
+        // Also where it is another's panic that has ended the waiting. Without a runtime there is nobody to go on with it.
+        if let (Some(work), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) {
             runtime.spawn(work);
         }
     }
@@ -46,6 +44,7 @@ impl<F: Future<Output: Send> + Send + 'static> Drop for Outlive<F> {
 mod tests {
     use std::future::poll_fn;
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Poll;
 
     use tokio::sync::Notify;
@@ -68,6 +67,39 @@ mod tests {
         drop(waiting);
         go_on.notify_one();
         gone_on.notified().await;
+    }
+
+    /// A commit is on its way, and what stands beside it in the same task panics.
+    #[tokio::test]
+    async fn what_nobody_waits_for_because_of_anothers_panic_goes_on() {
+        let (go_on, gone_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let work = {
+            let (go_on, gone_on) = (Arc::clone(&go_on), Arc::clone(&gone_on));
+            async move {
+                go_on.notified().await;
+                gone_on.notify_one();
+            }
+        };
+        let task = tokio::spawn(async move {
+            let mut waiting = Box::pin(Outlive::new(work));
+            let is_pending = poll_fn(|cx| Poll::Ready(waiting.as_mut().poll(cx).is_pending())).await;
+            assert!(!is_pending, "another's panic");
+        });
+        assert!(task.await.is_err());
+        go_on.notify_one();
+        gone_on.notified().await;
+    }
+
+    #[tokio::test]
+    async fn what_panics_is_not_polled_again() {
+        let polls = Arc::new(AtomicUsize::new(0));
+        let work = {
+            let polls = Arc::clone(&polls);
+            async move { assert_eq!(polls.fetch_add(1, Ordering::SeqCst), 9, "its own panic") }
+        };
+        assert!(tokio::spawn(Outlive::new(work)).await.is_err());
+        tokio::task::yield_now().await;
+        assert_eq!(polls.load(Ordering::SeqCst), 1);
     }
 
     #[tokio::test]
