@@ -51,16 +51,20 @@ mod tests {
 
     use super::Outlive;
 
+    /// Work that stands still until it is told to go on, and says when it has.
+    fn work() -> (impl Future<Output = ()> + Send + 'static, Arc<Notify>, Arc<Notify>) {
+        let (go_on, gone_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let (told, says) = (Arc::clone(&go_on), Arc::clone(&gone_on));
+        let work = async move {
+            told.notified().await;
+            says.notify_one();
+        };
+        (work, go_on, gone_on)
+    }
+
     #[tokio::test]
     async fn what_nobody_waits_for_any_more_goes_on() {
-        let (go_on, gone_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-        let work = {
-            let (go_on, gone_on) = (Arc::clone(&go_on), Arc::clone(&gone_on));
-            async move {
-                go_on.notified().await;
-                gone_on.notify_one();
-            }
-        };
+        let (work, go_on, gone_on) = work();
         let mut waiting = Box::pin(Outlive::new(work));
         let is_pending = poll_fn(|cx| Poll::Ready(waiting.as_mut().poll(cx).is_pending())).await;
         assert!(is_pending);
@@ -72,14 +76,7 @@ mod tests {
     /// A commit is on its way, and what stands beside it in the same task panics.
     #[tokio::test]
     async fn what_nobody_waits_for_because_of_anothers_panic_goes_on() {
-        let (go_on, gone_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-        let work = {
-            let (go_on, gone_on) = (Arc::clone(&go_on), Arc::clone(&gone_on));
-            async move {
-                go_on.notified().await;
-                gone_on.notify_one();
-            }
-        };
+        let (work, go_on, gone_on) = work();
         let task = tokio::spawn(async move {
             let mut waiting = Box::pin(Outlive::new(work));
             let is_pending = poll_fn(|cx| Poll::Ready(waiting.as_mut().poll(cx).is_pending())).await;
