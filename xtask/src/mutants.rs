@@ -13,6 +13,7 @@ mod after;
 mod client;
 mod list;
 mod path;
+mod workers;
 
 use list::Mutant;
 
@@ -57,7 +58,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 fn all() -> impl Iterator<Item = &'static Mutant> {
-    [list::MUTANTS, path::MUTANTS, after::MUTANTS, client::MUTANTS].into_iter().flatten()
+    [list::MUTANTS, path::MUTANTS, after::MUTANTS, client::MUTANTS, workers::MUTANTS].into_iter().flatten()
 }
 
 /// A mutant that makes a test wait for ever is caught too.

@@ -24,7 +24,7 @@ pub(crate) struct Stepped {
 }
 
 /// What one try came to.
-enum Tried {
+pub(crate) enum Tried {
     Stepped(Stepped),
     /// The row is another.
     Changed(Option<Arc<Record>>),
@@ -75,7 +75,13 @@ impl<S: Store> Engine<S> {
         }
     }
 
-    async fn try_step(&self, event: &Event, row: Option<Arc<Record>>, who: &Who) -> Result<Tried, Failed> {
+    /// One round of [`Engine::step`]: decides upon `row`, and writes over it.
+    pub(crate) async fn try_step(
+        &self,
+        event: &Event,
+        row: Option<Arc<Record>>,
+        who: &Who,
+    ) -> Result<Tried, Failed> {
         let now = self.now();
         let step = decide(row.as_deref(), event, now);
         let entry = audit::entry(row.as_deref(), event, &step, who, now);

@@ -1,20 +1,21 @@
 //! A store that fails as real ones do, when a test tells it to.
 //!
-//! Faults are queued and met in order, one by each `apply`; reads can be made to fail too. Nothing here is random and
+//! Faults are queued and met in order, one by each `apply`; reads can be made to fail or to be slow too. Nothing here is random and
 //! nothing sleeps: a delay ends when the test opens it, a late write lands when the test says so.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use oncegate_core::audit::Entry;
-use oncegate_core::identity::RecordId;
-use oncegate_core::record::Record;
+use oncegate_core::identity::{RecordId, Token};
+use oncegate_core::record::{Reason, Record};
 use oncegate_core::time::Timestamp;
 use tokio::sync::{Semaphore, watch};
 
 use crate::apart::Apart;
 use crate::clock::Clock;
 use crate::error::{Effect, Kind, StoreError};
+use crate::jobs::{Claim, Depth, Job, JobId, Jobs, Report};
 use crate::query::{Counts, Cursor, Due, Filter, Moments, Page, Scan};
 use crate::shared_cache::Realm;
 use crate::signals::Signals;
@@ -57,6 +58,7 @@ pub struct Faulty<S> {
 struct Shared {
     plan: Mutex<Plan>,
     gate: Semaphore,
+    slow_gate: Semaphore,
     calls: watch::Sender<Calls>,
 }
 
@@ -66,6 +68,7 @@ struct Calls {
     begun: usize,
     ended: usize,
     delayed: usize,
+    slow: usize,
 }
 
 #[derive(Debug, Default)]
@@ -73,14 +76,21 @@ struct Plan {
     faults: VecDeque<Fault>,
     late: VecDeque<Vec<Write>>,
     reads_to_fail: usize,
+    slow_answers: usize,
+    rejected: Vec<(RecordId, usize)>,
+    clock_off_s: i64,
     is_dead: bool,
 }
 
 impl<S: Store> Faulty<S> {
     /// Wraps `inner`; nothing fails yet.
     pub fn new(inner: S) -> Self {
-        let shared =
-            Shared { plan: Mutex::default(), gate: Semaphore::new(0), calls: watch::Sender::default() };
+        let shared = Shared {
+            plan: Mutex::default(),
+            gate: Semaphore::new(0),
+            slow_gate: Semaphore::new(0),
+            calls: watch::Sender::default(),
+        };
         Self { writing: inner.capability().writing, inner, shared: Arc::new(shared) }
     }
 
@@ -98,6 +108,48 @@ impl<S: Store> Faulty<S> {
     /// The next `count` reads and scans fail.
     pub fn fail_reads(&self, count: usize) {
         self.plan().reads_to_fail = count;
+    }
+
+    /// The next `count` batches with a write of this record are rejected as a whole, as by a
+    /// constraint of the database.
+    pub fn reject(&self, id: RecordId, count: usize) {
+        self.plan().rejected.push((id, count));
+    }
+
+    /// Sets the store's clock off by so many seconds, for this handle and its clones.
+    pub fn set_clock_off(&self, seconds: i64) {
+        self.plan().clock_off_s = seconds;
+    }
+
+    /// The next `count` reads of rows and claims of jobs happen at once, but their answers wait for [`Faulty::answer`].
+    pub fn slow_answers(&self, count: usize) {
+        self.plan().slow_answers = count;
+    }
+
+    /// Lets one slow answer through.
+    pub fn answer(&self) {
+        self.shared.slow_gate.add_permits(1);
+    }
+
+    /// Returns when so many answers in all have been slow, or are.
+    pub async fn until_slow(&self, count: usize) {
+        self.until(|calls| calls.slow >= count).await;
+    }
+
+    /// Waits if this answer is to be slow.
+    async fn be_slow(&self) {
+        let is_slow = {
+            let mut plan = self.plan();
+            let is_slow = plan.slow_answers > 0;
+            plan.slow_answers = plan.slow_answers.saturating_sub(1);
+            is_slow
+        };
+        if is_slow {
+            self.shared.calls.send_modify(|calls| calls.slow += 1);
+            if let Ok(permit) = self.shared.slow_gate.acquire().await {
+                permit.forget();
+            }
+        }
     }
 
     /// Lets the oldest late write land now; says whether there was one.
@@ -159,6 +211,17 @@ impl<S: Store> Faulty<S> {
         fault
     }
 
+    /// Whether the database rejects this batch.
+    fn rejects(&self, batch: &[Write]) -> bool {
+        let mut plan = self.plan();
+        let is_of = |id: &RecordId| batch.iter().any(|write| write.id() == *id);
+        let Some(rejected) = plan.rejected.iter_mut().find(|(id, count)| *count > 0 && is_of(id)) else {
+            return false;
+        };
+        rejected.1 -= 1;
+        true
+    }
+
     fn check_read(&self, operation: &'static str) -> Result<()> {
         let mut plan = self.plan();
         if plan.is_dead || plan.reads_to_fail > 0 {
@@ -187,6 +250,10 @@ impl Drop for LetGo<'_> {
     }
 }
 
+fn off_by(moment: Timestamp, seconds: i64) -> Timestamp {
+    Timestamp::from_micros(moment.as_micros().saturating_add(seconds.saturating_mul(1_000_000)))
+}
+
 fn injected(effect: Effect, operation: &'static str) -> StoreError {
     StoreError::new(Kind::Unavailable, effect, operation).because("injected")
 }
@@ -200,6 +267,9 @@ impl<S: Store> Store for Faulty<S> {
         self.shared.calls.send_modify(|calls| calls.begun += 1);
         let _ended = Ended(&self.shared.calls);
         match self.next_fault() {
+            Fault::None if self.rejects(batch) => {
+                Err(StoreError::new(Kind::Other, Effect::None, "apply").because("rejected"))
+            }
             Fault::None => self.inner.apply(batch).await,
             Fault::BeforeWrite => Err(injected(Effect::None, "apply")),
             Fault::ConnectionLost | Fault::CrashBefore => Err(injected(Effect::Unknown, "apply")),
@@ -227,7 +297,9 @@ impl<S: Store> Store for Faulty<S> {
 
     async fn read(&self, ids: &[RecordId]) -> Result<Vec<Result<Option<Record>>>> {
         self.check_read("read")?;
-        self.inner.read(ids).await
+        let rows = self.inner.read(ids).await;
+        self.be_slow().await;
+        rows
     }
 
     async fn due_in(&self, what: Due, moments: Moments, limit: usize) -> Result<Scan> {
@@ -292,11 +364,15 @@ impl<S: Store> Store for Faulty<S> {
 
     async fn clock(&self) -> Result<Timestamp> {
         self.check_read("clock")?;
-        self.inner.clock().await
+        Ok(off_by(self.inner.clock().await?, self.plan().clock_off_s))
     }
 
     fn local_clock(&self) -> Option<Clock> {
-        self.inner.local_clock()
+        let (clock, shared) = (self.inner.local_clock()?, Arc::clone(&self.shared));
+        Some(Clock::from_fn(move || {
+            let plan = shared.plan.lock().unwrap_or_else(PoisonError::into_inner);
+            off_by(clock.now(), plan.clock_off_s)
+        }))
     }
 
     fn signals(&self) -> Option<Arc<dyn Signals>> {
@@ -305,5 +381,59 @@ impl<S: Store> Store for Faulty<S> {
 
     fn realm(&self) -> Option<Realm> {
         self.inner.realm()
+    }
+}
+
+impl<S: Jobs> Jobs for Faulty<S> {
+    async fn promise(&self, jobs: &[Job]) -> Result<()> {
+        self.check_read("promise")?;
+        self.inner.promise(jobs).await
+    }
+
+    async fn claim(&self, claim: &Claim<'_>) -> Result<Vec<Job>> {
+        self.check_read("claim")?;
+        let jobs = self.inner.claim(claim).await;
+        self.be_slow().await;
+        jobs
+    }
+
+    async fn report(&self, token: Token, reports: &[Report]) -> Result<Vec<bool>> {
+        self.check_read("report")?;
+        self.inner.report(token, reports).await
+    }
+
+    async fn job(&self, id: JobId) -> Result<Option<Job>> {
+        self.check_read("job")?;
+        self.inner.job(id).await
+    }
+
+    async fn jobs_of(&self, record: RecordId) -> Result<Vec<Job>> {
+        self.check_read("jobs_of")?;
+        self.inner.jobs_of(record).await
+    }
+
+    async fn parked(&self, after: Option<JobId>, limit: usize) -> Result<Vec<Job>> {
+        self.check_read("parked")?;
+        self.inner.parked(after, limit).await
+    }
+
+    async fn unpark(&self, id: JobId) -> Result<bool> {
+        self.check_read("unpark")?;
+        self.inner.unpark(id).await
+    }
+
+    async fn withdraw(&self, parked: &Job, why: &Reason) -> Result<bool> {
+        self.check_read("withdraw")?;
+        self.inner.withdraw(parked, why).await
+    }
+
+    async fn depth(&self) -> Result<Vec<Depth>> {
+        self.check_read("depth")?;
+        self.inner.depth().await
+    }
+
+    async fn drop_jobs(&self, before: Timestamp, limit: usize) -> Result<usize> {
+        self.check_read("drop_jobs")?;
+        self.inner.drop_jobs(before, limit).await
     }
 }

@@ -37,8 +37,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     workers(
         "a claim that is given up half-way leaves a lease",
         COMPLETER,
-        "let mut taking = Taking { engine: self, token, row, may_land: true };",
-        "let mut taking = Taking { engine: self, token, row, may_land: false };",
+        "let mut taking = Taking { engine: self, token, over: Arc::clone(row), may_land: true };",
+        "let mut taking = Taking { engine: self, token, over: Arc::clone(row), may_land: false };",
     ),
     workers(
         "what is refused is run again at once",

@@ -36,6 +36,14 @@ impl<S: Jobs> Engine<S> {
                 return Became::Later { after, why: Reason::new("store", error.to_string()) };
             }
         }
+        // The last thing before the send. The claim or the read above may have taken long, or the host was suspended: another worker may have
+        // claimed the job since, and may have sent it and what follows it in its line.
+        let left = self.claim_left(job);
+        if left.is_zero() {
+            tracing::warn!(job = %job.id, "job not sent: its claim ended before the send; it will be claimed again");
+            let words = "its claim ended before it could be sent; nothing was sent this time";
+            return Became::Away { after: Duration::ZERO, why: Reason::new("claim_ended", words) };
+        }
         // With this one. Who was claimed more often than it may be tried, and said nothing, may be what its workers died of.
         if job.tries > patience.park_after.max(1) {
             let words = "each try ended without a word: its worker died, or lost the store; nothing was sent this time";
@@ -43,7 +51,7 @@ impl<S: Jobs> Engine<S> {
             self.doubt_its_record(job, &given_up).await;
             return Became::Parked(given_up);
         }
-        let sent = send(effect, job, patience.timeout).await;
+        let sent = send(effect, job, patience.timeout.min(left)).await;
         counter!(names::OUTBOX_DELIVERY, "effect" => job.effect.to_string(), "result" => sent.word())
             .increment(1);
         let given_up = match sent {
@@ -117,6 +125,12 @@ impl<S: Jobs> Engine<S> {
     pub(super) async fn is_still_wanted(&self, job: &Job) -> Result<bool, Arc<oncegate_store::StoreError>> {
         let Some(holder) = job.answers else { return Ok(true) };
         Ok(self.read(job.record).await?.is_some_and(|row| is_open_under(&row, &holder)))
+    }
+
+    /// How long the claim surely lasts, by this node's clock and its error. A delivery is cut off at the end of it.
+    fn claim_left(&self, job: &Job) -> Duration {
+        let now = self.now();
+        job.due_at.since(now.at.plus(now.error))
     }
 
     /// Put before an operator together: a record that is said to be in progress while nobody works on it would be a hidden failure.

@@ -22,9 +22,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::looked::Looked;
 use super::{Pass, SCANS_MAX, WorkerOptions};
+use crate::drive::{ROUNDS_MAX, Stepped, Tried};
 use crate::engine::Engine;
 use crate::held::Held;
 use crate::route::{Route, new_token};
+use crate::writer::Failed;
 
 /// Runs an operation again from its stored request: what a service brings, so that its abandoned operations are finished.
 pub trait Finisher<S: Store>: Send + Sync + 'static {
@@ -75,14 +77,31 @@ enum Taken {
 struct Taking<'t, S: Store> {
     engine: &'t Engine<S>,
     token: Token,
-    row: &'t Arc<Record>,
+    /// The row that the last try wrote over. After a refusal it is a newer one than the worker found.
+    over: Arc<Record>,
     may_land: bool,
+}
+
+impl<S: Store> Taking<'_, S> {
+    /// Tries until the write lands or there is nothing to take. `None`: the row is gone, or it changes faster than this can follow.
+    async fn write(&mut self, event: &Event) -> Result<Option<Stepped>, Failed> {
+        for _ in 0..ROUNDS_MAX {
+            let row = Some(Arc::clone(&self.over));
+            match self.engine.try_step(event, row, &self.engine.0.who).await? {
+                Tried::Stepped(stepped) => return Ok(Some(stepped)),
+                Tried::Changed(None) => return Ok(None),
+                // The write was refused, so it cannot land any more; the next one is conditioned on this row.
+                Tried::Changed(Some(current)) => self.over = current,
+            }
+        }
+        Ok(None)
+    }
 }
 
 impl<S: Store> Drop for Taking<'_, S> {
     fn drop(&mut self) {
         if self.may_land {
-            let (row, over) = (Arc::clone(self.row), self.row.version);
+            let (row, over) = (Arc::clone(&self.over), self.over.version);
             self.engine.clean_up(Reserve::Take(self.token), Some(row), Some(over));
         }
     }
@@ -290,11 +309,11 @@ impl<S: Store> Engine<S> {
         let policy = route.policy();
         let take = Take { token, lease: policy.lease, attempt_deadline: policy.attempt_deadline };
         let in_flight = self.0.writer.in_flight();
-        let mut taking = Taking { engine: self, token, row, may_land: true };
-        let stepped = self.step(&Event::Take(take), Some(Arc::clone(row))).await;
+        let mut taking = Taking { engine: self, token, over: Arc::clone(row), may_land: true };
+        let stepped = taking.write(&Event::Take(take)).await;
         taking.may_land = stepped.as_ref().is_err_and(|error| error.effect() == Effect::Unknown);
         drop(taking);
-        let stepped = stepped?;
+        let Some(stepped) = stepped? else { return Ok(None) };
         let (Decision::Execute(lease), Some(row)) = (stepped.step.decision, stepped.row) else {
             return Ok(None);
         };

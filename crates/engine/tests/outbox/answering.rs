@@ -17,7 +17,7 @@ use crate::stores::{promise, sqlite};
 use crate::world::{Hand, id, replayed, request, route, row};
 
 /// A record that is in progress until a job ends it, and that job.
-async fn entrusted<S: Jobs>(engine: &Engine<S>, key: &str) -> Job {
+pub(crate) async fn entrusted<S: Jobs>(engine: &Engine<S>, key: &str) -> Job {
     let route = lasting();
     let arrival = request(&route, key);
     let step = engine.drive(id(&route, key), &Event::Arrive(arrival)).await.unwrap();

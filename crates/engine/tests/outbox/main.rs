@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod answering;
+mod claims;
 mod delivering;
 mod provider;
 mod stores;

@@ -425,6 +425,38 @@ async fn a_claim_that_is_given_up_in_the_middle_leaves_no_lease() {
     assert_eq!(runner.begun().len(), 1);
 }
 
+/// Another worker changes the row before the take is written: the take is refused, and written again over the newer row. That write is in
+/// doubt, and lands late. Its clean-up named the version that the worker first saw, so it raised nothing: the late take landed, under a
+/// token that nothing runs under, and the record was stuck until its lease lapsed and an operator looked.
+#[tokio::test]
+async fn a_take_in_doubt_is_cleaned_up_over_the_version_that_it_wrote_over() {
+    let (a, b, store, hand) = nodes().await;
+    let route = deferred();
+    let runner = Runner::new(&route);
+    let id = accept(&a, &route, "acme", "strange").await;
+    store.queue(Fault::Delayed);
+    let finisher: Arc<dyn Finisher<Shaky>> = Arc::clone(&runner) as _;
+    let taking = tokio::spawn({
+        let a = a.clone();
+        async move { a.complete(&options(1), &finisher).await }
+    });
+    soon(store.until_delayed(1)).await;
+    // The other worker cannot run it, and puts it behind for a second.
+    let picky: Arc<dyn Finisher<Shaky>> = Arc::new(Picky(Runner::new(&route)));
+    assert_eq!(b.complete(&options(1), &picky).await.unwrap().changed, 0);
+    hand.turn(Duration::from_secs(2));
+    store.queue(Fault::LandsLate);
+    store.let_go();
+    soon(taking).await.unwrap().unwrap_err();
+    soon(a.quiet()).await;
+    assert!(store.land().await.unwrap(), "the take comes to the store late");
+    assert_eq!(state(&a, id).await, StateKind::Pending, "and finds another version");
+    runner.let_go(1);
+    assert_eq!(pass(&a, &runner, 1).await, 1, "the next pass runs it");
+    assert!(a.drain(HOUR).await);
+    assert_eq!((state(&a, id).await, runner.begun().len()), (StateKind::Completed, 1));
+}
+
 #[tokio::test]
 async fn only_what_waits_is_cancelled_and_a_claim_that_comes_first_wins() {
     let (engine, _, hand) = node().await;

@@ -1,0 +1,49 @@
+//! The mutants of takes, claims and the workers that an engine runs by itself.
+
+use super::list::Mutant;
+
+const COMPLETER: &str = "crates/engine/src/workers/completer.rs";
+const ATTEND: &str = "crates/engine/src/outbox/attend.rs";
+
+/// A mutant that the tests of this target of the engine notice.
+const fn engine(
+    name: &'static str,
+    test: &'static str,
+    file: &'static str,
+    rule: &'static str,
+    without: &'static str,
+) -> Mutant {
+    Mutant { name, package: "oncegate-engine", test, file, rule, without }
+}
+
+/// Every one of them.
+pub(super) const MUTANTS: &[Mutant] = &[
+    engine(
+        "a take in doubt is cleaned up over the version that was first seen",
+        "workers",
+        COMPLETER,
+        "(Arc::clone(&self.over), self.over.version)",
+        "(Arc::clone(&self.over), oncegate_core::identity::Version::from_raw(1))",
+    ),
+    engine(
+        "the outbox sends under a claim that has ended",
+        "outbox",
+        ATTEND,
+        "if left.is_zero() {",
+        "if false {",
+    ),
+    engine(
+        "a delivery outlasts its claim",
+        "outbox",
+        ATTEND,
+        "patience.timeout.min(left)",
+        "patience.timeout",
+    ),
+    engine(
+        "a claim is believed to its last moment, whatever the clock's error",
+        "outbox",
+        ATTEND,
+        "job.due_at.since(now.at.plus(now.error))",
+        "job.due_at.since(now.at)",
+    ),
+];
