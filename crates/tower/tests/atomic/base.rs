@@ -67,6 +67,11 @@ impl OnPostgres {
         drop(place.open().await);
         let table = format!("CREATE TABLE {}.charge (key text NOT NULL)", place.schema);
         place.raw().await.batch_execute(&table).await.unwrap();
+        Self::in_place(place)
+    }
+
+    /// What is there already.
+    pub(crate) fn in_place(place: Place) -> Self {
         let pool = pool(&place.url, 8);
         Self { place: Arc::new(place), pool }
     }
@@ -206,13 +211,35 @@ impl OnSqlite {
     /// One whose service waits so long where another writes.
     pub(crate) async fn patient_for(busy_timeout: Duration) -> Self {
         let folder = tempfile::tempdir().unwrap();
+        drop(SqliteStore::open(folder.path().join("records.db")).unwrap());
+        let base = Self::in_folder_patient_for(folder, busy_timeout).await;
+        sqlx::query("CREATE TABLE charge (key TEXT NOT NULL)").execute(&base.pool).await.unwrap();
+        base
+    }
+
+    /// What is there already.
+    pub(crate) async fn in_folder(folder: TempDir) -> Self {
+        Self::in_folder_patient_for(folder, Duration::from_secs(5)).await
+    }
+
+    async fn in_folder_patient_for(folder: TempDir, busy_timeout: Duration) -> Self {
         let path = folder.path().join("records.db");
-        drop(SqliteStore::open(&path).unwrap());
         let options = SqliteConnectOptions::new().filename(&path).synchronous(SqliteSynchronous::Full);
         let options = options.busy_timeout(busy_timeout);
         let pool = SqlitePoolOptions::new().max_connections(8).connect_with(options).await.unwrap();
-        sqlx::query("CREATE TABLE charge (key TEXT NOT NULL)").execute(&pool).await.unwrap();
         Self { folder: Arc::new(folder), pool }
+    }
+
+    /// The same file, by connections of their own.
+    pub(crate) async fn reopened(&self) -> Self {
+        let options = SqliteConnectOptions::new().filename(self.path()).synchronous(SqliteSynchronous::Full);
+        let pool = SqlitePoolOptions::new().max_connections(8).connect_with(options).await.unwrap();
+        Self { folder: Arc::clone(&self.folder), pool }
+    }
+
+    /// Moves what is in the write-ahead log into the file.
+    pub(crate) async fn checkpoint(&self) {
+        sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(&self.pool).await.unwrap();
     }
 }
 

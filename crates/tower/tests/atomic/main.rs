@@ -62,6 +62,7 @@ macro_rules! on_both_pools {
 
 mod along;
 mod along_sqlite;
+#[expect(dead_code, reason = "another test needs more of it")]
 mod base;
 mod by_name;
 #[path = "../layer/client.rs"]
