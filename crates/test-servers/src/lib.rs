@@ -9,6 +9,7 @@
 
 mod certificate;
 mod database;
+mod fake_clock;
 mod pgbouncer;
 mod place;
 mod postgres;
@@ -22,6 +23,7 @@ mod wait;
 
 pub use certificate::Certificate;
 pub use database::Database;
+pub use fake_clock::FakeClock;
 pub use pgbouncer::PgBouncer;
 pub use place::{DIRECTORY, choose_directory, end_leftovers};
 pub use postgres::{Postgres, Replication};

@@ -12,6 +12,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::certificate;
+use crate::fake_clock::FakeClock;
 use crate::place::{self, Owner, Port, is_about_the_port};
 use crate::process::Process;
 use crate::programs;
@@ -34,6 +35,7 @@ pub struct Postgres {
     port: Port,
     /// Which name a standby has at its primary, and in its logs.
     name: String,
+    clock: Option<FakeClock>,
 }
 
 impl Postgres {
@@ -41,6 +43,17 @@ impl Postgres {
     #[must_use]
     pub fn start(settings: &[(&str, &str)]) -> Self {
         let mut server = Self::place();
+        cluster::make(&server.data(), server.owner);
+        server.configure(settings);
+        server.first_start();
+        server
+    }
+
+    /// The same, by a clock that a test can set.
+    #[must_use]
+    pub fn start_by_clock(settings: &[(&str, &str)], clock: &FakeClock) -> Self {
+        let mut server = Self::place();
+        server.clock = Some(clock.clone());
         cluster::make(&server.data(), server.owner);
         server.configure(settings);
         server.first_start();
@@ -102,7 +115,8 @@ impl Postgres {
     fn place() -> Self {
         let owner = Owner::of_postgres();
         let directory = place::directory("postgres-", owner);
-        Self { process: None, directory, owner, port: Port::free(), name: "primary".to_owned() }
+        let name = "primary".to_owned();
+        Self { process: None, directory, owner, port: Port::free(), name, clock: None }
     }
 
     fn data(&self) -> PathBuf {
@@ -132,6 +146,9 @@ impl Postgres {
         command.arg("-D").arg(self.data()).args(["-p", &self.port().to_string()]);
         // What the place decides, and a standby must not copy.
         command.arg("-k").arg(directory).args(["-c", &format!("cluster_name={}", self.name)]);
+        if let Some(clock) = &self.clock {
+            clock.give_to(&mut command);
+        }
         let mut process = Process::start("postgres", directory, &mut command);
         // Asked through the socket in its own directory: behind the port there might be somebody else.
         process
