@@ -1,5 +1,7 @@
 //! A Redis server of one's own, without a configuration file.
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::process::Signal;
@@ -85,6 +87,28 @@ impl Redis {
         self.try_start().unwrap_or_else(|said| panic!("Redis does not start again; it says:\n{said}"));
     }
 
+    /// Keeps a copy of what is on disk, in place of the last one. The server must run with `--appendonly yes`.
+    pub fn back_up(&self) {
+        let _none_yet = fs::remove_dir_all(self.backup());
+        copy(&self.files(), &self.backup());
+    }
+
+    /// Kills the server and starts it again with the files of the backup.
+    pub fn restore(&mut self) {
+        self.kill_9();
+        fs::remove_dir_all(self.files()).expect("the server's files can be removed");
+        copy(&self.backup(), &self.files());
+        self.start_again();
+    }
+
+    fn files(&self) -> PathBuf {
+        self.directory.path().join("appendonlydir")
+    }
+
+    fn backup(&self) -> PathBuf {
+        self.directory.path().join("backup")
+    }
+
     /// Stops it where it stands: connections stay open, and nothing is answered.
     pub fn pause(&self) {
         self.running().signal(Signal::STOP);
@@ -124,5 +148,13 @@ impl Redis {
         let mut command = place::command(&program, self.directory.path(), None);
         command.args(["-h", "127.0.0.1", "-p", &self.port().to_string()]).args(words);
         command
+    }
+}
+
+/// Copies a folder of plain files.
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir(to).expect("a folder for the copy");
+    for entry in fs::read_dir(from).expect("the server keeps files, with `--appendonly yes`").flatten() {
+        fs::copy(entry.path(), to.join(entry.file_name())).expect("a file can be copied");
     }
 }

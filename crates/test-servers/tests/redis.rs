@@ -24,6 +24,16 @@ fn without_options_nothing_survives() {
 }
 
 #[test]
+fn a_restored_server_has_what_was_backed_up() {
+    let mut server = Redis::start(DURABLE);
+    assert_eq!(server.command(&["SET", "key", "backed up"]), "OK");
+    server.back_up();
+    assert_eq!(server.command(&["SET", "key", "later"]), "OK");
+    server.restore();
+    assert_eq!(server.command(&["GET", "key"]), "backed up");
+}
+
+#[test]
 fn a_replica_follows() {
     let primary = Redis::start(DURABLE);
     assert_eq!(primary.command(&["SET", "before", "1"]), "OK");
