@@ -18,6 +18,7 @@ use crate::samples::{
 };
 
 mod ask;
+mod history;
 mod jobs;
 mod trail;
 mod waiting;
@@ -28,6 +29,9 @@ pub use ask::{
     the_clock_never_runs_backwards,
 };
 
+pub use history::{
+    a_history_is_intact_while_nothing_is_lost, a_watermark_that_is_gone_is_noticed, quarantines_are_kept,
+};
 pub use jobs::{
     a_claim_ends, a_line_is_kept_in_order, a_parked_job_holds_back_its_own_line,
     a_promise_takes_the_place_of_a_parked_one, a_promise_that_stands_is_not_replaced,

@@ -79,6 +79,9 @@ macro_rules! for_each_case {
             a_story_is_told_in_order
             old_entries_are_dropped
             what_is_kept_apart_comes_back
+            a_history_is_intact_while_nothing_is_lost
+            a_watermark_that_is_gone_is_noticed
+            quarantines_are_kept
             the_clock_never_runs_backwards
             the_rules_hold_over_this_store
             random_histories_equal_the_model

@@ -14,8 +14,8 @@ use oncegate_store::memory::MemoryStore;
 use oncegate_store::shared_cache::Realm;
 use oncegate_store::signals::Signals;
 use oncegate_store::{
-    Apart, Backlog, Capability, Change, Counts, Cursor, Doubts, Due, Effect, Filter, Kind, Moments, Outcome,
-    Page, Result, Scan, Store, StoreError, Turn, Waiting, Write,
+    Apart, Backlog, Capability, Change, Counts, Cursor, Doubts, Due, Effect, Filter, History, Kind, Moments,
+    Outcome, Page, Quarantine, Result, Scan, Store, StoreError, Turn, Waiting, Write,
 };
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -233,6 +233,26 @@ impl Store for Broken {
 
     async fn drop_apart(&self, apart: &[Apart]) -> Result<()> {
         self.inner.drop_apart(apart).await
+    }
+
+    async fn check_history(&self) -> Result<History> {
+        self.inner.check_history().await
+    }
+
+    async fn leave(&self) -> Result<()> {
+        self.inner.leave().await
+    }
+
+    async fn declare_quarantine(&self, quarantine: &Quarantine) -> Result<()> {
+        self.inner.declare_quarantine(quarantine).await
+    }
+
+    async fn quarantines(&self) -> Result<Vec<Quarantine>> {
+        self.inner.quarantines().await
+    }
+
+    async fn release_quarantine(&self, id: &str, at: Timestamp) -> Result<bool> {
+        self.inner.release_quarantine(id, at).await
     }
 
     async fn clock(&self) -> Result<Timestamp> {

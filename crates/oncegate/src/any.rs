@@ -12,8 +12,8 @@ use oncegate_store::memory::MemoryStore;
 use oncegate_store::shared_cache::Realm;
 use oncegate_store::signals::Signals;
 use oncegate_store::{
-    Apart, Backlog, Capability, Counts, Cursor, Doubts, Due, Filter, Moments, Outcome, Page, Result, Scan,
-    Store, Turn, Waiting, Write,
+    Apart, Backlog, Capability, Counts, Cursor, Doubts, Due, Filter, History, Moments, Outcome, Page,
+    Quarantine, Result, Scan, Store, Turn, Waiting, Write,
 };
 #[cfg(feature = "redis")]
 use oncegate_store::{Effect, Kind, StoreError};
@@ -133,6 +133,26 @@ impl Store for AnyStore {
 
     async fn drop_apart(&self, apart: &[Apart]) -> Result<()> {
         on_any!(self, store => Box::pin(store.drop_apart(apart)).await)
+    }
+
+    async fn check_history(&self) -> Result<History> {
+        on_any!(self, store => Box::pin(store.check_history()).await)
+    }
+
+    async fn leave(&self) -> Result<()> {
+        on_any!(self, store => Box::pin(store.leave()).await)
+    }
+
+    async fn declare_quarantine(&self, quarantine: &Quarantine) -> Result<()> {
+        on_any!(self, store => Box::pin(store.declare_quarantine(quarantine)).await)
+    }
+
+    async fn quarantines(&self) -> Result<Vec<Quarantine>> {
+        on_any!(self, store => Box::pin(store.quarantines()).await)
+    }
+
+    async fn release_quarantine(&self, id: &str, at: Timestamp) -> Result<bool> {
+        on_any!(self, store => Box::pin(store.release_quarantine(id, at)).await)
     }
 
     async fn clock(&self) -> Result<Timestamp> {

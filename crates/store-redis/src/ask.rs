@@ -16,11 +16,11 @@ use oncegate_store::{
 use redis::Value;
 
 use crate::error::Nature;
+use crate::history::Checks;
 use crate::keys::Keys;
 use crate::link::Link;
 use crate::row::{self, Class};
 use crate::script::{COUNTS, Call, DUE, PAGE, REFERENCED};
-use crate::settings::Settings;
 
 /// At most so many rows a call: a script keeps everybody waiting.
 pub(crate) const ROWS_MAX: usize = 256;
@@ -28,7 +28,7 @@ pub(crate) const ROWS_MAX: usize = 256;
 pub(crate) const BYTES_MAX: usize = 4 << 20;
 
 pub(crate) async fn due(
-    link: &Arc<Link<Settings>>,
+    link: &Arc<Link<Checks>>,
     keys: &Keys,
     what: Due,
     moments: Moments,
@@ -75,7 +75,7 @@ pub(crate) async fn due(
 /// State and parked have an order of their own, scope and key together are the id, a reference has a list of its ids; what else is
 /// asked for is looked for row by row.
 pub(crate) async fn browse(
-    link: &Arc<Link<Settings>>,
+    link: &Arc<Link<Checks>>,
     keys: &Keys,
     filter: &Filter,
     after: Option<&Cursor>,
@@ -116,7 +116,7 @@ pub(crate) async fn browse(
     }
 }
 
-pub(crate) async fn counts(link: &Arc<Link<Settings>>, keys: &Keys) -> Result<Counts> {
+pub(crate) async fn counts(link: &Arc<Link<Checks>>, keys: &Keys) -> Result<Counts> {
     let names = Class::ALL.iter().map(|class| keys.class(*class)).collect();
     let reply = run(link, "counts", Call::new(&COUNTS, names, Vec::new())).await?;
     let mut counts = Counts::default();
@@ -146,7 +146,7 @@ fn named(filter: &Filter) -> Option<RecordId> {
 }
 
 async fn one(
-    link: &Arc<Link<Settings>>,
+    link: &Arc<Link<Checks>>,
     keys: &Keys,
     filter: &Filter,
     id: RecordId,
@@ -187,7 +187,7 @@ fn matches(filter: &Filter, record: &Record) -> bool {
 }
 
 async fn part(
-    link: &Arc<Link<Settings>>,
+    link: &Arc<Link<Checks>>,
     mut names: Vec<String>,
     reference: Option<&str>,
     before: Option<i64>,
@@ -229,7 +229,7 @@ const fn size(row: &Value) -> usize {
     }
 }
 
-pub(crate) async fn run(link: &Arc<Link<Settings>>, operation: &'static str, call: Call) -> Result<Value> {
+pub(crate) async fn run(link: &Arc<Link<Checks>>, operation: &'static str, call: Call) -> Result<Value> {
     link.call(operation, Nature::Reads, async move |mut connection| call.run(&mut connection).await).await
 }
 

@@ -75,6 +75,16 @@ impl Keys {
         ["apart:order", "apart:messages"].map(|name| self.name(name))
     }
 
+    /// Watermarks by node, and nodes by when they were last rewritten.
+    pub(crate) fn watermarks(&self) -> [String; 2] {
+        ["watermarks:marks", "watermarks:ages"].map(|name| self.name(name))
+    }
+
+    /// Quarantines by id, and when they were released.
+    pub(crate) fn quarantines(&self) -> [String; 2] {
+        ["quarantines:windows", "quarantines:releases"].map(|name| self.name(name))
+    }
+
     /// The channel between nodes.
     pub(crate) fn signals(&self) -> String {
         self.name("signals")

@@ -6,6 +6,7 @@ mod ask;
 mod cache;
 mod clock;
 mod error;
+mod history;
 mod io;
 mod keys;
 mod link;

@@ -21,6 +21,10 @@ pub(crate) static BACKLOG: LazyLock<Named> =
     LazyLock::new(|| Named::new(include_str!("scripts/backlog.lua")));
 pub(crate) static COUNTS: LazyLock<Named> = LazyLock::new(|| Named::new(include_str!("scripts/counts.lua")));
 
+pub(crate) static BEAT: LazyLock<Named> = LazyLock::new(|| Named::new(include_str!("scripts/beat.lua")));
+pub(crate) static RELEASE: LazyLock<Named> =
+    LazyLock::new(|| Named::new(include_str!("scripts/release.lua")));
+
 pub(crate) static STORY: LazyLock<Named> = LazyLock::new(|| Named::new(include_str!("scripts/story.lua")));
 pub(crate) static DROP_ENTRIES: LazyLock<Named> =
     LazyLock::new(|| Named::new(include_str!("scripts/drop_entries.lua")));

@@ -17,9 +17,9 @@ use tokio::time::{sleep, timeout};
 
 use crate::address::Address;
 use crate::error::Nature;
+use crate::history::Checks;
 use crate::io::Io;
 use crate::link::{self, Link};
-use crate::settings::Settings;
 
 /// Told and not yet heard: more than that is a gap.
 const WAITING_MAX: usize = 1024;
@@ -31,7 +31,7 @@ const RETRY_MAX: Duration = Duration::from_secs(2);
 /// See the module.
 pub(crate) struct RedisSignals {
     io: Arc<Io>,
-    link: Arc<Link<Settings>>,
+    link: Arc<Link<Checks>>,
     address: Address,
     channel: String,
     limit: Duration,
@@ -41,7 +41,7 @@ pub(crate) struct RedisSignals {
 impl RedisSignals {
     pub(crate) fn new(
         io: Arc<Io>,
-        link: Arc<Link<Settings>>,
+        link: Arc<Link<Checks>>,
         address: Address,
         channel: String,
         limit: Duration,

@@ -15,16 +15,19 @@ use oncegate_core::identity::RecordId;
 use oncegate_core::record::Record;
 use oncegate_core::time::Timestamp;
 use oncegate_store::clock::Clock;
+use oncegate_store::history::Watermark;
 use oncegate_store::shared_cache::Realm;
 use oncegate_store::signals::Signals;
 use oncegate_store::{
-    Apart, Backlog, Capability, Counts, Cursor, Doubts, Due, Durability, Effect, Filter, Kind, Moments,
-    Outcome, Page, Result, Scan, Sharing, Store, StoreError, Turn, Waiting, Write, Writing,
+    Apart, Backlog, Capability, Counts, Cursor, Doubts, Due, Durability, Effect, Filter, History, Kind,
+    Moments, Outcome, Page, Quarantine, Result, Scan, Sharing, Store, StoreError, Turn, Waiting, Write,
+    Writing,
 };
 
 use crate::address::{Address, BAD_PREFIX, is_prefix, refused};
 use crate::clock::Latest;
 use crate::error::Nature;
+use crate::history::{self, Checks};
 use crate::io::{Io, bounded};
 use crate::keys::Keys;
 use crate::link::Link;
@@ -72,12 +75,14 @@ impl RedisOptions {
         let keys = Keys::new(prefix);
         let limit = bounded(self.limit);
         let io = Arc::new(Io::start("oncegate-redis")?);
-        let link = Link::new(io.handle().clone(), address.clone(), limit, Settings::default());
+        let checks =
+            Checks { settings: Settings::default(), watermark: Watermark::default(), keys: keys.clone() };
+        let link = Link::new(io.handle().clone(), address.clone(), limit, checks);
         let link = Arc::new(link);
         link.connect().await?;
         // Whoever may not run scripts, or finds foreign values under our names, learns it now.
         ask::counts(&link, &keys).await?;
-        let warnings = link.look_over().warnings();
+        let warnings = link.look_over().settings.warnings();
         let latest = Latest::of(&address);
         let signals = RedisSignals::new(io, Arc::clone(&link), address.clone(), keys.signals(), limit);
         Ok(RedisStore { link, keys, warnings, latest, signals: Arc::new(signals), address })
@@ -96,7 +101,7 @@ impl fmt::Debug for RedisOptions {
 
 /// A store in Redis. Share it by reference or `Arc`; open the URL again for an independent handle.
 pub struct RedisStore {
-    link: Arc<Link<Settings>>,
+    link: Arc<Link<Checks>>,
     keys: Keys,
     warnings: Vec<Warning>,
     latest: Latest,
@@ -204,6 +209,26 @@ impl Store for RedisStore {
 
     async fn drop_apart(&self, apart: &[Apart]) -> Result<()> {
         trail::drop_apart(&self.link, &self.keys, apart).await
+    }
+
+    async fn check_history(&self) -> Result<History> {
+        history::check(&self.link, &self.keys).await
+    }
+
+    async fn leave(&self) -> Result<()> {
+        history::leave(&self.link, &self.keys).await
+    }
+
+    async fn declare_quarantine(&self, quarantine: &Quarantine) -> Result<()> {
+        history::declare(&self.link, &self.keys, quarantine).await
+    }
+
+    async fn quarantines(&self) -> Result<Vec<Quarantine>> {
+        history::quarantines(&self.link, &self.keys).await
+    }
+
+    async fn release_quarantine(&self, id: &str, at: Timestamp) -> Result<bool> {
+        history::release(&self.link, &self.keys, id, at).await
     }
 
     async fn clock(&self) -> Result<Timestamp> {

@@ -14,15 +14,15 @@ use redis::Value;
 use crate::apply;
 use crate::ask::{BYTES_MAX, ROWS_MAX, array, odd, run};
 use crate::error::Nature;
+use crate::history::Checks;
 use crate::keys::Keys;
 use crate::link::Link;
 use crate::script::{APART, Call, DROP_APART, DROP_ENTRIES, KEEP_APART, STORY};
-use crate::settings::Settings;
 
 /// Where the moment is in a member of a story: after the id and the order of arrival.
 const AT: std::ops::Range<usize> = 32..40;
 
-pub(crate) async fn tell(link: &Arc<Link<Settings>>, keys: &Keys, entries: &[Entry]) -> Result<()> {
+pub(crate) async fn tell(link: &Arc<Link<Checks>>, keys: &Keys, entries: &[Entry]) -> Result<()> {
     if entries.is_empty() {
         return Ok(());
     }
@@ -30,7 +30,7 @@ pub(crate) async fn tell(link: &Arc<Link<Settings>>, keys: &Keys, entries: &[Ent
 }
 
 pub(crate) async fn story(
-    link: &Arc<Link<Settings>>,
+    link: &Arc<Link<Checks>>,
     keys: &Keys,
     id: RecordId,
     limit: usize,
@@ -64,7 +64,7 @@ fn entry(id: RecordId, member: &[u8], bytes: &[u8]) -> Result<Entry> {
 }
 
 pub(crate) async fn drop_entries(
-    link: &Arc<Link<Settings>>,
+    link: &Arc<Link<Checks>>,
     keys: &Keys,
     before: Timestamp,
     limit: usize,
@@ -86,7 +86,7 @@ pub(crate) async fn drop_entries(
     Ok(dropped)
 }
 
-pub(crate) async fn keep_apart(link: &Arc<Link<Settings>>, keys: &Keys, apart: &Apart) -> Result<()> {
+pub(crate) async fn keep_apart(link: &Arc<Link<Checks>>, keys: &Keys, apart: &Apart) -> Result<()> {
     let Apart { name, at, until, bytes } = apart;
     let message = [&at.as_micros().to_be_bytes(), &until.as_micros().to_be_bytes(), &bytes[..]].concat();
     let arguments = vec![name.as_bytes().to_vec(), at.as_micros().to_string().into(), message];
@@ -95,7 +95,7 @@ pub(crate) async fn keep_apart(link: &Arc<Link<Settings>>, keys: &Keys, apart: &
 
 /// What has the moment of `after` comes again, and is left out here by its name.
 pub(crate) async fn apart(
-    link: &Arc<Link<Settings>>,
+    link: &Arc<Link<Checks>>,
     keys: &Keys,
     after: Option<&Apart>,
     limit: usize,
@@ -132,7 +132,7 @@ fn message_of(name: &[u8], message: &[u8]) -> Option<Apart> {
     })
 }
 
-pub(crate) async fn drop_apart(link: &Arc<Link<Settings>>, keys: &Keys, apart: &[Apart]) -> Result<()> {
+pub(crate) async fn drop_apart(link: &Arc<Link<Checks>>, keys: &Keys, apart: &[Apart]) -> Result<()> {
     for part in apart.chunks(ROWS_MAX) {
         let names = part.iter().map(|one| one.name.as_bytes().to_vec()).collect();
         write(link, "drop_apart", Call::new(&DROP_APART, keys.apart().into(), names)).await?;
@@ -140,7 +140,7 @@ pub(crate) async fn drop_apart(link: &Arc<Link<Settings>>, keys: &Keys, apart: &
     Ok(())
 }
 
-async fn write(link: &Arc<Link<Settings>>, operation: &'static str, call: Call) -> Result<Value> {
+async fn write(link: &Arc<Link<Checks>>, operation: &'static str, call: Call) -> Result<Value> {
     link.call(operation, Nature::Writes, async move |mut connection| call.run(&mut connection).await).await
 }
 

@@ -20,11 +20,11 @@ use redis::Value;
 
 use crate::ask::{array, odd, run};
 use crate::error::Nature;
+use crate::history::Checks;
 use crate::keys::Keys;
 use crate::link::Link;
 use crate::row;
 use crate::script::{BACKLOG, Call, LINES, OF_LINES};
-use crate::settings::Settings;
 
 const MOMENT: usize = 8;
 
@@ -46,7 +46,7 @@ const fn in_order(moment: Timestamp) -> [u8; MOMENT] {
 }
 
 pub(crate) async fn waiting(
-    link: &Arc<Link<Settings>>,
+    link: &Arc<Link<Checks>>,
     keys: &Keys,
     turn: &Turn,
     now: Timestamp,
@@ -62,17 +62,17 @@ pub(crate) async fn waiting(
     Ok(Waiting { scan, next, is_round })
 }
 
-pub(crate) async fn backlog(link: &Arc<Link<Settings>>, keys: &Keys) -> Result<Backlog> {
+pub(crate) async fn backlog(link: &Arc<Link<Checks>>, keys: &Keys) -> Result<Backlog> {
     backlog_of(link, "backlog", keys.due(Due::Pending)).await
 }
 
-pub(crate) async fn doubts(link: &Arc<Link<Settings>>, keys: &Keys) -> Result<Doubts> {
+pub(crate) async fn doubts(link: &Arc<Link<Checks>>, keys: &Keys) -> Result<Doubts> {
     let [open, parked] = keys.doubts();
     let open = backlog_of(link, "doubts", open).await?;
     Ok(Doubts { open, parked: backlog_of(link, "doubts", parked).await? })
 }
 
-async fn backlog_of(link: &Arc<Link<Settings>>, verb: &'static str, name: String) -> Result<Backlog> {
+async fn backlog_of(link: &Arc<Link<Checks>>, verb: &'static str, name: String) -> Result<Backlog> {
     let call = Call::new(&BACKLOG, vec![name], Vec::new());
     match &array(verb, run(link, verb, call).await?)?[..] {
         [Value::Int(rows), first @ ..] => {
@@ -87,7 +87,7 @@ async fn backlog_of(link: &Arc<Link<Settings>>, verb: &'static str, name: String
 }
 
 async fn lines(
-    link: &Arc<Link<Settings>>,
+    link: &Arc<Link<Checks>>,
     keys: &Keys,
     after: Vec<u8>,
     count: usize,
@@ -117,7 +117,7 @@ fn parts(name: &[u8]) -> Option<(&[u8], Timestamp, RecordId)> {
 
 /// Which rows this turn gives, in its order.
 async fn of_lines(
-    link: &Arc<Link<Settings>>,
+    link: &Arc<Link<Checks>>,
     keys: &Keys,
     turn: &Turn,
     called: Vec<Vec<u8>>,
@@ -143,7 +143,7 @@ async fn of_lines(
 }
 
 /// The rows themselves. One that has changed meanwhile is left out.
-async fn read(link: &Arc<Link<Settings>>, keys: &Keys, ids: Vec<RecordId>) -> Result<Scan> {
+async fn read(link: &Arc<Link<Checks>>, keys: &Keys, ids: Vec<RecordId>) -> Result<Scan> {
     let mut scan = Scan::default();
     if ids.is_empty() {
         return Ok(scan);

@@ -15,8 +15,8 @@ use oncegate_store::clock::Clock;
 use oncegate_store::shared_cache::Realm;
 use oncegate_store::signals::Signals;
 use oncegate_store::{
-    Apart, Backlog, Capability, Counts, Cursor, Doubts, Due, Durability, Effect, Filter, Moments, Outcome,
-    Page, Result, Scan, Sharing, Store, Turn, Waiting, Write, Writing,
+    Apart, Backlog, Capability, Counts, Cursor, Doubts, Due, Durability, Effect, Filter, History, Moments,
+    Outcome, Page, Quarantine, Result, Scan, Sharing, Store, Turn, Waiting, Write, Writing,
 };
 
 mod apply;
@@ -24,6 +24,7 @@ mod batch;
 mod browse;
 mod checks;
 mod error;
+mod history;
 mod jobs;
 mod join;
 mod link;
@@ -123,7 +124,8 @@ impl PostgresOptions {
             reads,
             scans: Link::new(Arc::clone(&settings), SETUP_READ),
             pages: Link::new(Arc::clone(&settings), SETUP_PAGES),
-            signals: (!is_pooled).then(|| Arc::new(PgSignals::new(settings))),
+            signals: (!is_pooled).then(|| Arc::new(PgSignals::new(Arc::clone(&settings)))),
+            settings,
             warnings,
             realm,
         })
@@ -151,6 +153,7 @@ pub struct PostgresStore {
     /// Pages and counts for people, which may take longer.
     pages: Link,
     signals: Option<Arc<PgSignals>>,
+    settings: Arc<Settings>,
     warnings: Vec<Warning>,
     realm: Realm,
 }
@@ -283,6 +286,28 @@ impl Store for PostgresStore {
 
     async fn drop_apart(&self, apart: &[Apart]) -> Result<()> {
         trail::drop_apart(&self.writers, &self.statements.trail, apart).await
+    }
+
+    async fn check_history(&self) -> Result<History> {
+        history::check(&self.writers, &self.statements.history, &self.settings.watermark).await
+    }
+
+    async fn leave(&self) -> Result<()> {
+        history::leave(&self.writers, &self.statements.history, &self.settings.watermark).await
+    }
+
+    async fn declare_quarantine(&self, quarantine: &Quarantine) -> Result<()> {
+        history::declare(&self.writers, &self.statements.history, quarantine).await
+    }
+
+    async fn quarantines(&self) -> Result<Vec<Quarantine>> {
+        let statements = &self.statements.history;
+        let all = self.scans.read(|session| async move { history::quarantines(&session, statements).await });
+        all.await.map_err(|failure| failure.during("quarantines", Effect::None))
+    }
+
+    async fn release_quarantine(&self, id: &str, at: Timestamp) -> Result<bool> {
+        history::release(&self.writers, &self.statements.history, id, at).await
     }
 
     async fn clock(&self) -> Result<Timestamp> {

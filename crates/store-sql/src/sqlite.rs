@@ -17,12 +17,13 @@ use oncegate_core::identity::RecordId;
 use oncegate_core::record::Record;
 use oncegate_core::time::Timestamp;
 use oncegate_store::clock::Clock;
+use oncegate_store::history::Watermark;
 use oncegate_store::join::Turns;
 use oncegate_store::shared_cache::Realm;
 use oncegate_store::signals::Signals;
 use oncegate_store::{
-    Apart, Backlog, Capability, Counts, Cursor, Doubts, Due, Durability, Effect, Filter, Moments, Outcome,
-    Page, Result, Scan, Sharing, Store, Turn, Waiting, Write, Writing,
+    Apart, Backlog, Capability, Counts, Cursor, Doubts, Due, Durability, Effect, Filter, History, Moments,
+    Outcome, Page, Quarantine, Result, Scan, Sharing, Store, Turn, Waiting, Write, Writing,
 };
 
 mod append;
@@ -32,6 +33,7 @@ mod checkpoint;
 mod connection;
 mod error;
 mod file;
+mod history;
 mod jobs;
 mod join;
 mod migrate;
@@ -111,6 +113,7 @@ impl SqliteOptions {
             scans: ConnectionThread::start("scans", connection::for_reading(&self)?)?,
             pages: ConnectionThread::start("pages", connection::for_reading(&self)?)?,
             turns: Turns::default(),
+            watermark: Watermark::default(),
             clock: self.clock,
         })
     }
@@ -130,6 +133,7 @@ pub struct SqliteStore {
     pages: ConnectionThread,
     /// Whose turn it is to write, in this process.
     turns: Turns,
+    watermark: Watermark,
     clock: Clock,
 }
 
@@ -230,6 +234,35 @@ impl Store for SqliteStore {
         }
         let _turn = self.turns.next().await;
         self.writer.run("drop_apart", |connection| trail::drop_apart(connection, apart))
+    }
+
+    async fn check_history(&self) -> Result<History> {
+        let _turn = self.turns.next().await;
+        let Some(beat) = self.watermark.beat() else { return Ok(History::Lost) };
+        let (shared, now) = (&self.shared, self.clock.now());
+        let written =
+            self.writer.run("check_history", |connection| history::beat(connection, shared, beat, now))?;
+        Ok(self.watermark.took_effect(beat, written))
+    }
+
+    async fn leave(&self) -> Result<()> {
+        let Some(beat) = self.watermark.beat() else { return Ok(()) };
+        let _turn = self.turns.next().await;
+        self.writer.run("leave", |connection| history::leave(connection, beat.node))
+    }
+
+    async fn declare_quarantine(&self, quarantine: &Quarantine) -> Result<()> {
+        let _turn = self.turns.next().await;
+        self.writer.run("declare_quarantine", |connection| history::declare(connection, quarantine))
+    }
+
+    async fn quarantines(&self) -> Result<Vec<Quarantine>> {
+        self.pages.run("quarantines", |connection| history::quarantines(connection)).await
+    }
+
+    async fn release_quarantine(&self, id: &str, at: Timestamp) -> Result<bool> {
+        let _turn = self.turns.next().await;
+        self.writer.run("release_quarantine", |connection| history::release(connection, id, at))
     }
 
     async fn clock(&self) -> Result<Timestamp> {

@@ -28,6 +28,9 @@ pub enum Kind {
     Unreadable,
     /// The store is not set up as it must be.
     Misconfigured,
+    /// The store was set back to an earlier state while this process ran: a backup was restored, or acknowledged writes were
+    /// lost. Nothing that this process remembers may be relied upon any more.
+    Restored,
     /// Anything else.
     Other,
 }
@@ -82,6 +85,7 @@ impl fmt::Display for StoreError {
             Kind::Full => "the store has no space left",
             Kind::Unreadable => "stored data cannot be read",
             Kind::Misconfigured => "the store is not set up as it must be",
+            Kind::Restored => "the store was restored to an earlier state while this process ran",
             Kind::Other => "the store failed",
         };
         let effect = match self.effect {

@@ -15,6 +15,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::apart::Apart;
 use crate::clock::Clock;
 use crate::error::{Effect, Kind, StoreError};
+use crate::history::{History, Quarantine};
 use crate::jobs::{Claim, Depth, Job, JobId, Jobs, Report};
 use crate::query::{Counts, Cursor, Due, Filter, Moments, Page, Scan};
 use crate::shared_cache::Realm;
@@ -222,6 +223,10 @@ impl<S: Store> Faulty<S> {
         true
     }
 
+    fn check_alive(&self, operation: &'static str) -> Result<()> {
+        if self.plan().is_dead { Err(injected(Effect::None, operation)) } else { Ok(()) }
+    }
+
     fn check_read(&self, operation: &'static str) -> Result<()> {
         let mut plan = self.plan();
         if plan.is_dead || plan.reads_to_fail > 0 {
@@ -360,6 +365,33 @@ impl<S: Store> Store for Faulty<S> {
     async fn drop_apart(&self, apart: &[Apart]) -> Result<()> {
         self.check_read("drop_apart")?;
         self.inner.drop_apart(apart).await
+    }
+
+    // Asked in the background, at no certain moment: faults that are queued are met by others. A dead store is dead for it too.
+
+    async fn check_history(&self) -> Result<History> {
+        self.check_alive("check_history")?;
+        self.inner.check_history().await
+    }
+
+    async fn leave(&self) -> Result<()> {
+        self.check_alive("leave")?;
+        self.inner.leave().await
+    }
+
+    async fn quarantines(&self) -> Result<Vec<Quarantine>> {
+        self.check_alive("quarantines")?;
+        self.inner.quarantines().await
+    }
+
+    async fn declare_quarantine(&self, quarantine: &Quarantine) -> Result<()> {
+        self.check_read("declare_quarantine")?;
+        self.inner.declare_quarantine(quarantine).await
+    }
+
+    async fn release_quarantine(&self, id: &str, at: Timestamp) -> Result<bool> {
+        self.check_read("release_quarantine")?;
+        self.inner.release_quarantine(id, at).await
     }
 
     async fn clock(&self) -> Result<Timestamp> {

@@ -10,6 +10,7 @@ pub mod clock;
 pub mod drive;
 pub mod error;
 pub mod faulty;
+pub mod history;
 pub mod jobs;
 pub mod join;
 pub mod memory;
@@ -34,6 +35,7 @@ use signals::Signals;
 
 pub use apart::Apart;
 pub use error::{Effect, Kind, StoreError};
+pub use history::{History, Quarantine};
 pub use query::{Counts, Cursor, Due, Filter, Moments, Page, SCAN_BYTES_MAX, Scan};
 pub use turns::{Backlog, Doubts, Turn, Waiting};
 pub use write::{Change, Outcome, Write};
@@ -164,6 +166,30 @@ pub trait Store: Send + Sync + 'static {
 
     /// Lets go of messages that are kept apart.
     fn drop_apart(&self, apart: &[Apart]) -> impl Future<Output = Result<()>> + Send;
+
+    /// Rewrites this handle's [watermark](history), and says whether the store had what was written last. The first one also removes
+    /// those of processes that ended long ago.
+    ///
+    /// # Contract
+    /// - It is intact however often it is asked, through any handle. (`a_history_is_intact_while_nothing_is_lost`)
+    /// - A watermark that is gone means that it is lost, for good, and through this handle alone.
+    ///   (`a_watermark_that_is_gone_is_noticed`)
+    fn check_history(&self) -> impl Future<Output = Result<History>> + Send;
+
+    /// Removes this handle's watermark: the process ends, and asks no more.
+    fn leave(&self) -> impl Future<Output = Result<()>> + Send;
+
+    /// Keeps a window of keys that may have been lost. Under an id that is taken, the first stays.
+    ///
+    /// # Contract
+    /// - It is there until it is released, and afterwards as released; for every handle. (`quarantines_are_kept`)
+    fn declare_quarantine(&self, quarantine: &Quarantine) -> impl Future<Output = Result<()>> + Send;
+
+    /// All of them, the first declared first.
+    fn quarantines(&self) -> impl Future<Output = Result<Vec<Quarantine>>> + Send;
+
+    /// Ends one; says whether it was active.
+    fn release_quarantine(&self, id: &str, at: Timestamp) -> impl Future<Output = Result<bool>> + Send;
 
     /// The store's clock, which all nodes go by.
     ///

@@ -14,6 +14,7 @@ use oncegate_core::time::Timestamp;
 use crate::apart::Apart;
 use crate::clock::Clock;
 use crate::error::{Effect, Kind, StoreError};
+use crate::history::{Beat, History, Quarantine, Watermark};
 use crate::query::{Counts, Cursor, Due, Filter, Moments, Page, SCAN_BYTES_MAX, Scan, answer_bytes};
 use crate::shared_cache::Realm;
 use crate::signals::Signals;
@@ -33,6 +34,8 @@ pub struct Model {
     entries: Vec<Entry>,
     apart: Vec<Apart>,
     outbox: Outbox,
+    watermarks: BTreeMap<i64, i64>,
+    quarantines: Vec<Quarantine>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -231,6 +234,30 @@ impl Model {
         self.apart.retain(|kept| !apart.iter().any(|one| one.name == kept.name));
     }
 
+    /// Rewrites a watermark; says whether it was as it must be.
+    pub fn beat(&mut self, beat: Beat) -> bool {
+        let follows = beat.follows(self.watermarks.get(&beat.node).copied());
+        if follows {
+            self.watermarks.insert(beat.node, beat.next);
+        }
+        follows
+    }
+
+    /// Keeps a quarantine, unless one of this id is.
+    pub fn declare_quarantine(&mut self, quarantine: &Quarantine) {
+        if !self.quarantines.iter().any(|kept| kept.id == quarantine.id) {
+            self.quarantines.push(quarantine.clone());
+            self.quarantines
+                .sort_by(|one, other| (one.declared_at, &one.id).cmp(&(other.declared_at, &other.id)));
+        }
+    }
+
+    /// Ends a quarantine; says whether it was active.
+    pub fn release_quarantine(&mut self, id: &str, at: Timestamp) -> bool {
+        let is_active = |kept: &&mut Quarantine| &*kept.id == id && kept.released_at.is_none();
+        self.quarantines.iter_mut().find(is_active).map(|kept| kept.released_at = Some(at)).is_some()
+    }
+
     /// How many rows are in each state.
     #[must_use]
     pub fn counts(&self) -> Counts {
@@ -258,10 +285,28 @@ fn is_parked(record: &Record) -> bool {
 #[derive(Clone, Debug)]
 pub struct MemoryStore {
     model: Arc<Mutex<Model>>,
+    watermark: Arc<Watermark>,
     clock: Clock,
 }
 
 impl MemoryStore {
+    /// All that it holds, as a backup would have it. For tests.
+    #[must_use]
+    pub fn backup(&self) -> Model {
+        self.model().clone()
+    }
+
+    /// Sets everything back to a backup, under those who use it. For tests.
+    pub fn restore(&self, backup: &Model) {
+        self.model().clone_from(backup);
+    }
+
+    /// Another handle on the same rows, as another process would have it.
+    #[must_use]
+    pub fn another_handle(&self) -> Self {
+        Self { watermark: Arc::default(), ..self.clone() }
+    }
+
     /// An empty store on the machine's clock.
     #[must_use]
     pub fn new() -> Self {
@@ -271,7 +316,7 @@ impl MemoryStore {
     /// An empty store on this clock.
     #[must_use]
     pub fn with_clock(clock: Clock) -> Self {
-        Self { model: Arc::default(), clock }
+        Self { model: Arc::default(), watermark: Arc::default(), clock }
     }
 
     /// A poisoned lock means that a thread panicked between two statements that cannot panic; the rows are whole.
@@ -358,6 +403,32 @@ impl Store for MemoryStore {
     async fn drop_apart(&self, apart: &[Apart]) -> Result<()> {
         self.model().drop_apart(apart);
         Ok(())
+    }
+
+    async fn check_history(&self) -> Result<History> {
+        let mut model = self.model();
+        let Some(beat) = self.watermark.beat() else { return Ok(History::Lost) };
+        Ok(self.watermark.took_effect(beat, model.beat(beat)))
+    }
+
+    async fn leave(&self) -> Result<()> {
+        if let Some(beat) = self.watermark.beat() {
+            self.model().watermarks.remove(&beat.node);
+        }
+        Ok(())
+    }
+
+    async fn declare_quarantine(&self, quarantine: &Quarantine) -> Result<()> {
+        self.model().declare_quarantine(quarantine);
+        Ok(())
+    }
+
+    async fn quarantines(&self) -> Result<Vec<Quarantine>> {
+        Ok(self.model().quarantines.clone())
+    }
+
+    async fn release_quarantine(&self, id: &str, at: Timestamp) -> Result<bool> {
+        Ok(self.model().release_quarantine(id, at))
     }
 
     async fn clock(&self) -> Result<Timestamp> {

@@ -253,8 +253,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     atomic(
         "SQLite: a key is appended though the file is further on than what is known of it",
         SETTLED,
-        "settled = settled + 1 WHERE seq = 0 AND generation = ?1",
-        "settled = settled + 1 WHERE seq = 0 AND generation = max(generation, ?1)",
+        "settled = settled + 1 WHERE seq = 0 AND mark = ?1",
+        "settled = settled + 1 WHERE seq = 0 AND ?1 IS NOT NULL",
     ),
     atomic(
         "SQLite: what the file is no longer as it was for is committed all the same",
@@ -277,14 +277,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
     atomic(
         "SQLite: a commit takes a key along that the other table has",
         SETTLED,
-        "generation = ?1 + 1 AND NOT EXISTS (SELECT 1 FROM record WHERE id = ?6)",
-        "generation = ?1 + 1 AND ?6 IS NOT NULL",
+        "mark = ?2 AND NOT EXISTS (SELECT 1 FROM record WHERE id = ?7)",
+        "mark = ?2 AND ?7 IS NOT NULL",
     ),
     atomic(
         "SQLite: a commit takes its own key along",
         "crates/store-sql/src/sqlite/join.rs",
-        "(generation == self.generation && id != self.id)",
-        "(generation == self.generation)",
+        "(mark == self.mark && id != self.id)",
+        "(mark == self.mark)",
     ),
     atomic(
         "SQLite: the store hears of a commit later than whoever it has taken along",
@@ -319,8 +319,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     atomic(
         "SQLite: a commit takes a key along though another process has written since",
         SETTLED,
-        "generation = ?1 + 1 AND",
-        "generation > ?1 AND",
+        "mark = ?2 AND",
+        "?2 IS NOT NULL AND",
     ),
     atomic(
         "SQLite: what was not tried is taken for a key that is new",

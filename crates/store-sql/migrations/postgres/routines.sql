@@ -30,16 +30,24 @@ END
 $$;
 
 -- Writes the row of a key that had none, settled; or fails, if another's is there.
-CREATE OR REPLACE FUNCTION {schema}.oncegate_close_{name}(id bytea, version bigint, expires_at bigint, rest bytea, answer bytea) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION {schema}.oncegate_finish_{name}(id bytea, version bigint, expires_at bigint, rest bytea, answer bytea) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO {schema}.record (seq, id, version, state, due_at, rest, look_at, answer)
-    VALUES (nextval('{schema}.batch') * 65536, id, version, 2, expires_at, rest, expires_at + 2305843009213693952, answer);
+    VALUES (nextval('{schema}.arrival') * 65536, id, version, 2, expires_at, rest, expires_at + 2305843009213693952, answer);
+END
+$$;
+
+-- The same for a node of the release before: what it would admit is refused.
+CREATE OR REPLACE FUNCTION {schema}.oncegate_close_{name}(id bytea, version bigint, expires_at bigint, rest bytea, answer bytea) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE 'this node is older than the schema: upgrade it' USING ERRCODE = 'check_violation', CONSTRAINT = 'this_node_is_older_than_the_schema_upgrade_it';
 END
 $$;
 
 -- They do what their caller may do, and nothing else; who may use the tables may call them, also where functions are nobody's by default.
 GRANT EXECUTE ON FUNCTION {schema}.oncegate_open_{name}(bytea, bigint) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION {schema}.oncegate_take_{name}(bytea, bigint) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION {schema}.oncegate_finish_{name}(bytea, bigint, bigint, bytea, bytea) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION {schema}.oncegate_close_{name}(bytea, bigint, bigint, bytea, bytea) TO PUBLIC;
 
 -- Records as people would look at them: names and moments. What is laid out otherwise is left out.

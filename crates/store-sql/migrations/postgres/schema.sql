@@ -17,7 +17,9 @@
 --
 -- Rows of atomic handlers are written once, settled, in a caller's transaction: no later write has to stay small or off the indexes, so they have their answer in
 -- them, and are found by `look_at`.
-CREATE SEQUENCE {schema}.batch;
+CREATE SEQUENCE {schema}.arrival;
+-- A node of an earlier release takes its places in the order of arrival from here: none that a row may have, see the constraint of `record`.
+CREATE SEQUENCE {schema}.batch START WITH 70368744177664;
 
 CREATE TABLE {schema}.record (
     seq     bigint   NOT NULL, -- the order of arrival: the batch's number, then the place within it
@@ -27,7 +29,9 @@ CREATE TABLE {schema}.record (
     due_at  bigint,            -- when a worker should look at it next
     rest    bytea    NOT NULL, -- all else but the answer, with scope, key and operation in front: see the view `keys`
     look_at bigint,            -- when a worker should look at it of which no note says anything; in three ranges, see store-sql's postgres/row.rs
-    answer  bytea              -- of a row that was written settled; NULL as soon as it is written otherwise
+    answer  bytea,             -- of a row that was written settled; NULL as soon as it is written otherwise
+    -- What a node of an earlier release would admit is refused by this name.
+    CONSTRAINT this_node_is_older_than_the_schema_upgrade_it CHECK (seq < 4611686018427387904)
 ) WITH (fillfactor = 45);
 -- Bodies are often compressed already, and compressing costs more than it saves here.
 ALTER TABLE {schema}.record ALTER COLUMN answer SET STORAGE EXTERNAL;
@@ -87,6 +91,24 @@ CREATE INDEX note_due ON {schema}.note (about, due_at, no);
 -- Which rows these are: nodes that share a cache must not take answers of another schema, or of this one before it was made
 -- anew, for theirs.
 CREATE TABLE {schema}.realm AS SELECT uuid_send(gen_random_uuid()) AS id;
+
+-- One row per running process, which it rewrites every few seconds. If it finds another mark than it wrote last, this database has lost acknowledged writes: it was
+-- restored, recovered to a point in time, or a replica that was behind took over.
+CREATE TABLE {schema}.watermark (
+    node bigint PRIMARY KEY, -- random, drawn by each process
+    mark bigint NOT NULL,
+    at   bigint NOT NULL     -- old ones are removed by a process that starts
+);
+
+-- Windows of time whose keys may have been lost that way: a key without a record whose time lies in one does not run.
+CREATE TABLE {schema}.quarantine (
+    id          text   PRIMARY KEY,
+    since       bigint NOT NULL,
+    until       bigint NOT NULL,
+    declared_at bigint NOT NULL,
+    released_at bigint, -- NULL while it is active
+    reason      bytea  NOT NULL
+);
 
 -- The audit trail. Entries come with their write, in its very statement, or by themselves; they outlive their record. `seq` is the order
 -- of arrival: a story is told in it, also within one moment. Of writes of one record it is right, because a number is taken only

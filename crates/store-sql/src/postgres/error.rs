@@ -24,6 +24,8 @@ pub(super) enum Failure {
     TimedOut,
     /// It does not hold together.
     Words(String),
+    /// The server has lost what this process wrote to it.
+    Restored,
 }
 
 impl Failure {
@@ -56,6 +58,7 @@ impl Failure {
                 Self::Connect(error) if is_shut_out(&**error) => Kind::Misconfigured,
                 Self::Malformed(_) => Kind::Unreadable,
                 Self::Words(_) => Kind::Other,
+                Self::Restored => Kind::Restored,
                 Self::Connect(_) | Self::ReadOnly | Self::Postgres(_) | Self::TimedOut => Kind::Unavailable,
             };
         };
@@ -104,6 +107,7 @@ impl fmt::Display for Failure {
             Self::Malformed(malformed) => malformed.fmt(f),
             Self::TimedOut => f.write_str("PostgreSQL did not answer in time"),
             Self::Words(words) => f.write_str(words),
+            Self::Restored => f.write_str(oncegate_store::history::RESTORED),
         }
     }
 }

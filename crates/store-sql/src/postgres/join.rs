@@ -70,7 +70,7 @@ impl Statements {
         let inserted = |id: &str, returning: &str| {
             format!(
                 "INSERT INTO {schema}.record (seq, id, {CHANGING}) \
-                 VALUES (nextval('{schema}.batch') * {BATCH_MAX}, {id}::bytea, {NEW}) \
+                 VALUES (nextval('{schema}.arrival') * {BATCH_MAX}, {id}::bytea, {NEW}) \
                  ON CONFLICT (id) DO NOTHING RETURNING {returning}",
             )
         };
@@ -96,11 +96,11 @@ impl Statements {
                 ),
             ),
             closes: routine(
-                "close",
-                "keep",
+                "finish",
+                "finish",
                 format!(
                     "INSERT INTO {schema}.record (seq, id, version, state, due_at, rest, look_at, answer) \
-                     VALUES (nextval('{schema}.batch') * {BATCH_MAX}, $1, $2, 2, $3, $4, $3 + {}, $5)",
+                     VALUES (nextval('{schema}.arrival') * {BATCH_MAX}, $1, $2, 2, $3, $4, $3 + {}, $5)",
                     Look::Kept.first()
                 ),
             ),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 
 use super::error::Failure;
+use super::history;
 use super::session::Session;
 use super::settings::Settings;
 
@@ -33,7 +34,9 @@ impl Link {
             return Ok(Arc::clone(session));
         }
         *place = None;
-        let session = Arc::new(Session::open(&self.settings, self.setup).await?);
+        let session = Session::open(&self.settings, self.setup).await?;
+        history::look_over(&self.settings, &session).await?;
+        let session = Arc::new(session);
         *place = Some(Arc::clone(&session));
         Ok(session)
     }
@@ -96,6 +99,10 @@ pub(super) fn is_lost(failure: &Failure, session: &Session) -> bool {
                     matches!(code.code(), "26000" | "42P05" | "25006" | "57P01" | "57P02" | "57P03")
                 })
         }
-        Failure::Connect(_) | Failure::ReadOnly | Failure::Malformed(_) | Failure::Words(_) => false,
+        Failure::Connect(_)
+        | Failure::ReadOnly
+        | Failure::Malformed(_)
+        | Failure::Words(_)
+        | Failure::Restored => false,
     }
 }

@@ -3,6 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use oncegate_store::history::Watermark;
 use oncegate_store::{Effect, Kind, Result, StoreError};
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
@@ -20,6 +21,8 @@ pub(super) struct Settings {
     pub(super) schema: Schema,
     pub(super) pooler: Pooler,
     pub(super) tls: Tls,
+    /// What this handle has written last: no connection is used that does not show it.
+    pub(super) watermark: Watermark,
 }
 
 /// What is between this process and PostgreSQL.
@@ -84,7 +87,8 @@ impl Settings {
         // The address may hold a password: say what is wrong with it, and not what it is.
         let config = Config::from_str(&address).map_err(|error| misconfigured(chain(&error)))?;
         let tls = Tls::new(ssl_mode.as_deref(), root.as_deref())?;
-        Ok(Self { servers: one_each(&config, tls.mode()), schema, pooler, tls })
+        let servers = one_each(&config, tls.mode());
+        Ok(Self { servers, schema, pooler, tls, watermark: Watermark::default() })
     }
 }
 

@@ -7,15 +7,17 @@
 use tokio_postgres::types::Type;
 
 use super::settings::Schema;
+use history::History;
 use jobs::Outbox;
 use trail::Trail;
 
+pub(super) mod history;
 pub(super) mod jobs;
 pub(super) mod trail;
 pub(super) mod types;
 
 /// How many there are.
-pub(super) const QUERIES: usize = 40;
+pub(super) const QUERIES: usize = 45;
 
 /// A statement, the types of its parameters (as it casts them), and its place among a session's prepared ones.
 #[derive(Debug)]
@@ -60,6 +62,8 @@ pub(super) struct Statements {
     /// The audit trail, and what is kept apart.
     pub(super) trail: Trail,
     pub(super) outbox: Outbox,
+    /// Watermarks and quarantines.
+    pub(super) history: History,
     /// The same as above, where some of the writes tell something.
     pub(super) insert_told: Query,
     pub(super) settle_told: Query,
@@ -124,7 +128,7 @@ impl Statements {
         let quoted = schema.quoted();
         let last = BATCH_MAX - 1;
         let batch =
-            format!("batch AS MATERIALIZED (SELECT nextval('{quoted}.batch') * {BATCH_MAX} AS first)");
+            format!("batch AS MATERIALIZED (SELECT nextval('{quoted}.arrival') * {BATCH_MAX} AS first)");
         let noted = |due: &str| {
             format!(
                 "noted AS (INSERT INTO {note} (about, due_at, first, last) SELECT 1, {due}, first, first + {last} FROM batch \
@@ -311,6 +315,7 @@ impl Statements {
             ),
             trail: Trail::new(schema, 18),
             outbox: Outbox::new(schema, 24),
+            history: History::new(schema, 39),
             by_reference: format!("r.seq = ANY(ARRAY(SELECT seq FROM {mark} WHERE reference = ?))"),
             by_doubt: format!(
                 "r.seq = ANY(ARRAY(SELECT seq FROM {mark} WHERE doubt_since BETWEEN {} AND {}))",

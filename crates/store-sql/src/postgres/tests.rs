@@ -378,7 +378,7 @@ async fn a_plan_made_on_an_empty_table_is_good_on_a_million_rows() {
     for table in TABLES {
         place.run(&format!("DELETE FROM {{}}.{table}")).await;
     }
-    place.run("SELECT setval('{}.batch', 1000)").await;
+    place.run("SELECT setval('{}.arrival', 1000)").await;
     place.fill(ROWS).await;
     for (n, (what, query, session)) in (1..).zip(&sessions) {
         // New keys for inserts; for the others, rows from all over the table.

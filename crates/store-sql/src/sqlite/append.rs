@@ -6,13 +6,17 @@
 //!
 //! **Invariants**
 //! - An id is in one place: in flight (`record_reserved`), in `record_settled`, or in `record`.
-//! - The memory is at a *generation*: what the file had after a certain commit. Each commit that changes the two tables raises the file's. A
-//!   decision is made inside `BEGIN IMMEDIATE`, by a memory that is at the file's generation; if it is behind, because another process
-//!   has committed, it catches up first. So what admits a key is the file, and the memory only says where to look in it.
+//! - The memory is at a *stamp* of the file: a generation, which each commit that changes the two tables raises, and a random
+//!   mark, which each of them changes. A decision is made inside `BEGIN IMMEDIATE`, by a memory that is at the file's stamp;
+//!   if it is behind, because another process has committed, it catches up first. So what admits a key is the file, and the
+//!   memory only says where to look in it.
+//! - A restore takes the generation back, and later commits reach the same number again; they never reach the same mark. A
+//!   generation below the memory's, or the same one under another mark, proves a restore: the store then refuses everything.
 //! - The memory changes after `COMMIT` has returned, and by what is in the file; a commit that failed changes nothing in it, and whether it
-//!   landed all the same shows in the file's generation.
+//!   landed all the same shows in the file's stamp.
 //! - Whoever reads takes the memory before the snapshot: the memory is then never ahead of it, and catches up where it is behind.
 
+use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use oncegate_core::identity::RecordId;
@@ -36,15 +40,53 @@ use ids::Ids;
 use reserved::{Held, Reserved};
 
 /// The ledger; and the last row of `record`: if there is none, nobody need be looked for there.
-pub(super) const LEDGER: &str =
-    "SELECT generation, arrived, settled, (SELECT max(seq) FROM record) FROM record_reserved WHERE seq = 0";
+pub(super) const LEDGER: &str = "SELECT generation, arrived, settled, (SELECT max(seq) FROM record), mark FROM record_reserved WHERE seq = 0";
 const KEEP_LEDGER: &str =
-    "UPDATE record_reserved SET generation = ?1, arrived = ?2, settled = ?3 WHERE seq = 0";
+    "UPDATE record_reserved SET generation = ?1, arrived = ?2, settled = ?3, mark = ?4 WHERE seq = 0";
+
+/// Which commit the file, or a memory of it, is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stamp {
+    /// Raised by every commit that changes the two tables.
+    pub(super) generation: i64,
+    /// Random, and drawn anew by each of those commits: a restore brings a generation back, and never this.
+    pub(super) mark: i64,
+}
+
+impl Stamp {
+    /// The stamp of the commit that follows this one.
+    fn next(self) -> Result<Self, Failure> {
+        Ok(Self { generation: self.generation + 1, mark: new_mark()? })
+    }
+
+    /// Whether a file at this stamp has lost the commit that `memory` is at.
+    const fn is_restored_behind(self, memory: Self) -> bool {
+        self.generation < memory.generation
+            || (self.generation == memory.generation && self.mark != memory.mark)
+    }
+}
+
+/// A mark that no other commit has.
+pub(super) fn new_mark() -> Result<i64, Failure> {
+    Ok(getrandom::u64()?.cast_signed())
+}
+
+/// The file was set back to an earlier state while this process had it open.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Restored;
+
+impl fmt::Display for Restored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(oncegate_store::history::RESTORED)
+    }
+}
+
+impl std::error::Error for Restored {}
 
 /// Where the file stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ledger {
-    generation: i64,
+    stamp: Stamp,
     /// The last place in the order of arrival that was given away.
     arrived: i64,
     /// The next place in `record_settled`.
@@ -59,7 +101,7 @@ impl Ledger {
         let ledger = |row: &rusqlite::Row<'_>| {
             let (arrived, last): (i64, Option<i64>) = (row.get(1)?, row.get(3)?);
             Ok(Self {
-                generation: row.get(0)?,
+                stamp: Stamp { generation: row.get(0)?, mark: row.get(4)? },
                 arrived: arrived.max(last.unwrap_or(0)),
                 settled: row.get(2)?,
                 has_records: last.is_some(),
@@ -68,22 +110,24 @@ impl Ledger {
         Ok(statement.query_row([], ledger)?)
     }
 
-    pub(super) const fn generation(&self) -> i64 {
-        self.generation
+    pub(super) const fn stamp(&self) -> Stamp {
+        self.stamp
     }
 
     fn keep(&self, connection: &Connection) -> Result<(), Failure> {
-        let bound = params![self.generation, self.arrived, self.settled];
+        let bound = params![self.stamp.generation, self.arrived, self.settled, self.stamp.mark];
         connection.prepare_cached(KEEP_LEDGER)?.execute(bound)?;
         Ok(())
     }
 }
 
-/// What is in `record_reserved` and in `record_settled`, as of a generation.
+/// What is in `record_reserved` and in `record_settled`, as of a stamp.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     /// Nothing while it is changing: what a panic or an error leaves behind is thrown away.
-    generation: Option<i64>,
+    at: Option<Stamp>,
+    /// The file has lost the commit that this was at: nothing is decided by it any more.
+    is_restored: bool,
     /// Places of `record_settled` before this one are known.
     settled: i64,
     ids: Ids,
@@ -103,8 +147,8 @@ pub(super) enum Found {
 /// Neither of the two tables has an id.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lacks {
-    /// Then.
-    pub(super) generation: i64,
+    /// As of this mark of the file.
+    pub(super) mark: i64,
     /// What `record_settled` had then as its next place.
     pub(super) next: i64,
 }
@@ -117,16 +161,16 @@ impl Memory {
         }
     }
 
-    /// The generation at which neither of the two tables has it, if that is what is known; and the next place in `record_settled`.
+    /// The mark at which neither of the two tables has it, if that is what is known; and the next place in `record_settled`.
     fn lacks(&self, id: RecordId) -> Option<Lacks> {
         match self.find(id) {
-            Found::Elsewhere => Some(Lacks { generation: self.generation?, next: self.settled }),
+            Found::Elsewhere => Some(Lacks { mark: self.at?.mark, next: self.settled }),
             Found::InFlight(_) | Found::SettledAt(_) => None,
         }
     }
 
     fn is_at(&self, ledger: &Ledger) -> bool {
-        self.generation == Some(ledger.generation)
+        self.at == Some(ledger.stamp)
     }
 
     /// Brings it to where the file is, by the transaction that `connection` is in.
@@ -134,8 +178,11 @@ impl Memory {
         if self.is_at(ledger) {
             return Ok(());
         }
-        let before = self.generation.take();
-        if before.is_none_or(|before| before > ledger.generation) || self.settled > ledger.settled {
+        if self.is_restored || self.at.is_some_and(|at| ledger.stamp.is_restored_behind(at)) {
+            *self = Self { is_restored: true, ..Self::default() };
+            return Err(Restored.into());
+        }
+        if self.at.take().is_none() || self.settled > ledger.settled {
             *self = Self::default();
         }
         // What was removed at the front, by whomever, need not be remembered.
@@ -156,31 +203,28 @@ impl Memory {
             };
             Ok(is_settled || (ledger.has_records && statements::find(connection, id)?.is_some()))
         })?;
-        self.generation = Some(ledger.generation);
+        self.at = Some(ledger.stamp);
         Ok(())
     }
 
     /// Takes note of a commit that has returned. If it is not where that commit began, it has caught up with it already, or will.
     fn keep(&mut self, changed: Changed) {
-        if self.generation != Some(changed.from) {
+        if self.at != Some(changed.from) {
             return;
         }
         let to = changed.to;
-        self.generation = None;
+        self.at = None;
         self.settled = changed.settled;
         changed.apply(&mut self.ids, &mut self.reserved);
-        self.generation = Some(to);
+        self.at = Some(to);
     }
 
     /// Takes note of a row that a caller's transaction has appended at the next place, and committed. As [`Memory::keep`].
-    fn keep_joined(&mut self, id: RecordId, from: i64) {
-        if self.generation != Some(from) {
-            return;
-        }
-        self.generation = None;
+    fn keep_joined(&mut self, id: RecordId, from: i64, to: i64) {
+        let Some(at) = self.at.take_if(|at| at.mark == from) else { return };
         self.ids.insert(id, self.settled);
         self.settled += 1;
-        self.generation = Some(from + 1);
+        self.at = Some(Stamp { generation: at.generation + 1, mark: to });
     }
 
     #[cfg(test)]
@@ -194,7 +238,7 @@ impl Memory {
 pub(super) struct Shared(Arc<RwLock<Memory>>);
 
 impl Shared {
-    /// Runs `job` by a memory that is at the file's generation, in the transaction of a writer: nobody else can commit.
+    /// Runs `job` by a memory that is at the file's stamp, in the transaction of a writer: nobody else can commit.
     pub(super) fn deciding<T>(
         &self,
         connection: &Connection,
@@ -211,7 +255,7 @@ impl Shared {
         }
     }
 
-    /// A generation at which neither of the two tables had it. Whoever finds the file at that generation, and nobody else able to write, need not
+    /// A mark at which neither of the two tables had it. Whoever finds the file at that mark, and nobody else able to write, need not
     /// look for it.
     pub(super) fn lacks(&self, id: RecordId) -> Option<Lacks> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).lacks(id)
@@ -224,9 +268,9 @@ impl Shared {
         }
     }
 
-    /// The same, of a caller's transaction that has appended one row at this generation.
-    pub(super) fn keep_joined(&self, id: RecordId, from: i64) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).keep_joined(id, from);
+    /// The same, of a caller's transaction that has appended one row at the mark `from`, and set the mark `to`.
+    pub(super) fn keep_joined(&self, id: RecordId, from: i64, to: i64) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).keep_joined(id, from, to);
     }
 
     /// Asks the memory, and then the file as it was at that very moment.

@@ -9,6 +9,8 @@ use oncegate_core::scope::ScopeError;
 use oncegate_store::{Effect, Kind, StoreError};
 use rusqlite::ErrorCode;
 
+use super::append::Restored;
+
 /// What a statement can fail with, before it is known what that means for a batch.
 pub(super) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -33,6 +35,8 @@ pub(super) fn store_error(failure: Failure, operation: &'static str, effect: Eff
         kind(error)
     } else if let Some(cannot_open) = failure.downcast_ref::<CannotOpen>() {
         kind(&cannot_open.error)
+    } else if failure.is::<Restored>() {
+        Kind::Restored
     } else if failure.is::<Malformed>() || failure.is::<KeyError>() || failure.is::<ScopeError>() {
         Kind::Unreadable
     } else {

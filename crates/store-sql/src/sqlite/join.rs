@@ -5,7 +5,7 @@
 //! that, so that the file is not held meanwhile and whoever is replayed needs no turn; what has changed since, the index or the version
 //! refuses. (A library that can may instead ask with the beginning whether the key is new, see [`Join::first`].) While a transaction holds the file nobody else commits, so what the store's own connection reads then is what it would read: that
 //! is how a row of the happy path is looked for, whose tables have no index over ids. (A new key is not looked for: what is remembered of those tables
-//! is right if the file is at the same generation, and the row's own statement asks for that.) A new key whose answer is the transaction's last word is appended, as the happy path is; any other joined write
+//! is right if the file has the same mark, and the row's own statement asks for that.) A new key whose answer is the transaction's last word is appended, as the happy path is; any other joined write
 //! leaves its row in `record`.
 
 use std::borrow::Cow;
@@ -25,7 +25,7 @@ use rusqlite::types::Value as Column;
 use super::SqliteStore;
 use super::append::reserved::{Held, Row};
 use super::append::settled::{self, Head};
-use super::append::{Found, Lacks, Memory, Shared};
+use super::append::{self, Found, Lacks, Memory, Shared, Stamp};
 use super::row::{self, COLUMNS, IDENTITY};
 use super::trail::TELL;
 
@@ -39,16 +39,16 @@ const STILL_OPEN: &str = "RELEASE oncegate; SAVEPOINT oncegate";
 
 // A row, and in the same call its answer: a call wakes the thread that owns the connection, which costs more than the statement.
 
-/// A new key, at the next place in the order of arrival, if the file is at the generation at which no other table had it.
+/// A new key, at the next place in the order of arrival, if the file has the mark at which no other table had it.
 static INSERT_ROW: LazyLock<String> = LazyLock::new(|| {
     let arrive = "UPDATE record_reserved SET arrived = 1 + max(arrived, coalesce((SELECT max(seq) FROM record), 0)) WHERE seq = 0";
     let (columns, places) = columns_and_places();
     format!(
         "{STILL_OPEN}; {arrive}; INSERT INTO record ({columns}, seq) SELECT {places}, arrived FROM record_reserved \
-         WHERE seq = 0 AND generation = ?{GENERATION} ON CONFLICT (id) DO NOTHING RETURNING 1 AS number"
+         WHERE seq = 0 AND mark = ?{MARK} ON CONFLICT (id) DO NOTHING RETURNING 1 AS number"
     )
 });
-/// A row that was in flight, or that `record_settled` had, in its place. Who has the memory of those tables hears of it through the generation.
+/// A row that was in flight, or that `record_settled` had, in its place. Who has the memory of those tables hears of it through the stamp.
 static LEAVE_FLIGHT: LazyLock<String> = LazyLock::new(|| put_row("", "true"));
 /// The numbers are written out: of several statements in one call sqlx binds none of a later one's parameters behind so many that an earlier
 /// one has left out.
@@ -62,7 +62,7 @@ fn leave_settled(head: &Head, expected: i64) -> String {
 fn put_row(before: &str, condition: &str) -> String {
     let (columns, places) = columns_and_places();
     format!(
-        "{STILL_OPEN}; UPDATE record_reserved SET generation = generation + 1 WHERE seq = 0; {before} \
+        "{STILL_OPEN}; UPDATE record_reserved SET generation = generation + 1, mark = random() WHERE seq = 0; {before} \
          INSERT INTO record ({columns}, seq) SELECT {places}, ?{ARRIVAL} WHERE {condition} \
          ON CONFLICT (id) DO NOTHING RETURNING 1 AS number"
     )
@@ -106,7 +106,7 @@ static SWAP_UNSETTLED: LazyLock<String> = LazyLock::new(|| {
 const ANSWER: usize = COLUMNS.len() + 1;
 const EXPECTED: usize = COLUMNS.len() + 2;
 const ARRIVAL: usize = COLUMNS.len() + 3;
-const GENERATION: usize = COLUMNS.len() + 4;
+const MARK: usize = COLUMNS.len() + 4;
 
 /// Where a row is that is not in `record`.
 enum Appended {
@@ -128,24 +128,26 @@ impl Join for SqliteStore {
     }
 
     fn first(&self, id: RecordId) -> Option<First> {
-        let Lacks { generation, .. } = self.shared.lacks(id)?;
-        Some(First { sql: settled::IS_NEW, values: vec![Value::Int(Some(generation)), named(id)] })
+        let Lacks { mark, .. } = self.shared.lacks(id)?;
+        Some(First { sql: settled::IS_NEW, values: vec![Value::Int(Some(mark)), named(id)] })
     }
 
     /// A new key with a plain answer, appended to `record_settled` as the store's own are, if the memory is where the file is: its own statement finds that out.
     fn last(&self, write: &Write) -> Option<Last> {
         let (Change::Insert(record), None) = (&write.change, &write.entry) else { return None };
         let packed = settled::packed(record)?;
-        let Lacks { generation, next } = self.shared.lacks(record.id)?;
+        let Lacks { mark, next } = self.shared.lacks(record.id)?;
+        let next_mark = append::new_mark().ok()?;
         let sql = Cow::Owned([STILL_OPEN, &settled::add_joined(next)].join("; "));
         let values = vec![
-            Value::Int(Some(generation)),
+            Value::Int(Some(mark)),
+            Value::Int(Some(next_mark)),
             named(record.id),
             Value::Int(Some(record.version.as_raw())),
             Value::Int(record.expires_at.map(Timestamp::as_micros)),
             Value::Bytes(Some(Cow::Owned(packed))),
         ];
-        let after = AfterAppended { shared: self.shared.clone(), id: record.id, generation };
+        let after = AfterAppended { shared: self.shared.clone(), id: record.id, mark, next_mark };
         Some(Last { sql, values, after: Box::new(after) })
     }
 
@@ -176,22 +178,24 @@ impl Join for SqliteStore {
     }
 }
 
-/// A row that a caller's transaction appends at this generation.
+/// A row that a caller's transaction appends at this mark, and the mark that it sets.
 struct AfterAppended {
     shared: Shared,
     id: RecordId,
-    generation: i64,
+    mark: i64,
+    next_mark: i64,
 }
 
 impl After for AfterAppended {
     fn committed(&self) {
-        self.shared.keep_joined(self.id, self.generation);
+        self.shared.keep_joined(self.id, self.mark, self.next_mark);
     }
 
-    /// What the memory lacks at this generation the file lacks at the next one, but for the row that this appends: nobody else of this process writes, and if another process does, the generation is another.
+    /// What the memory lacks at this mark the file lacks at the next one, but for the row that this appends: nobody else of this
+    /// process writes, and if another process does, the mark is another.
     fn first(&self, id: RecordId) -> Option<First> {
-        let Lacks { generation, .. } = self.shared.lacks(id)?;
-        (generation == self.generation && id != self.id)
+        let Lacks { mark, .. } = self.shared.lacks(id)?;
+        (mark == self.mark && id != self.id)
             .then(|| First { sql: settled::IS_NEW_AFTER, values: vec![named(id)] })
     }
 }
@@ -212,14 +216,14 @@ impl SqliteStore {
         let mut values = bound(record, answer, [expected, None, None])?;
         // Mostly a new key, and the memory is where the file is: then its own statement finds that out, and nobody has to look.
         if expected.is_none()
-            && let Some(Lacks { generation, .. }) = self.shared.lacks(record.id)
+            && let Some(Lacks { mark, .. }) = self.shared.lacks(record.id)
         {
-            values[GENERATION - 1] = Value::Int(Some(generation));
+            values[MARK - 1] = Value::Int(Some(mark));
             if !ask(connection, &chosen(&INSERT_ROW, &INSERT_SETTLED), &values).await?.is_empty() {
                 return Ok(true);
             }
         }
-        let (generation, appended) = self.look_for(record.id)?;
+        let (stamp, appended) = self.look_for(record.id)?;
         let sql = match (&appended, expected) {
             (None, None) => chosen(&INSERT_ROW, &INSERT_SETTLED),
             (None, Some(_)) => chosen(&SWAP_UNSETTLED, &SWAP_SETTLED),
@@ -245,12 +249,12 @@ impl SqliteStore {
             Some(Appended::Settled(head)) => Some(head.arrival),
         };
         values[ARRIVAL - 1] = Value::Int(arrival);
-        values[GENERATION - 1] = Value::Int(Some(generation));
+        values[MARK - 1] = Value::Int(Some(stamp.mark));
         Ok(!ask(connection, &sql, &values).await?.is_empty())
     }
 
     /// The caller has begun to write, so nobody else can: what is looked at here stays as it is until it has ended.
-    fn look_for(&self, id: RecordId) -> Result<(i64, Option<Appended>)> {
+    fn look_for(&self, id: RecordId) -> Result<(Stamp, Option<Appended>)> {
         self.writer.look("join", |connection, shared| {
             let look = |memory: &Memory| memory.find(id);
             shared.looking(connection, look, |tx, ledger, found| {
@@ -259,7 +263,7 @@ impl SqliteStore {
                     Found::SettledAt(seq) => settled::head(tx, seq, id)?.map(Appended::Settled),
                     Found::Elsewhere => None,
                 };
-                Ok((ledger.generation(), appended))
+                Ok((ledger.stamp(), appended))
             })
         })
     }

@@ -83,7 +83,7 @@ pub(super) const FROZEN: [&str; 10] = [
 /// The first so many columns are all that a fresh reserve needs.
 pub(super) const COMMON: usize = 25;
 /// Written with every row: by a release that knows of the tables beside `record`.
-const LAYOUT: i64 = 2;
+const LAYOUT: i64 = 3;
 
 /// Binds [`COLUMNS`], or the first of them, to the statement's first parameters.
 pub(super) fn bind(record: &Record, statement: &mut Statement<'_>, part: Part) -> rusqlite::Result<()> {

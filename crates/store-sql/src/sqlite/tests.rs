@@ -201,7 +201,8 @@ fn a_file_of_an_older_schema_keeps_its_rows_and_gets_a_trail() {
     let older = Connection::open(place.file()).unwrap();
     older
         .execute_batch(
-            "DROP TRIGGER record_of_older_release; DROP TABLE record_reserved; DROP TABLE record_settled; DROP TABLE record_run; DROP TABLE record_run_ids; \
+            "DROP TRIGGER record_of_older_release; DROP TRIGGER record_granted_by_older_release; DROP TABLE watermark; \
+             DROP TABLE quarantine; DROP TABLE record_reserved; DROP TABLE record_settled; DROP TABLE record_run; DROP TABLE record_run_ids; \
              ALTER TABLE record DROP COLUMN layout; DROP TABLE entry; DROP TABLE apart; DROP INDEX record_by_reference; DROP TABLE job; \
              DROP INDEX record_waiting; DROP INDEX record_overdue; DROP INDEX record_doubts; DROP INDEX record_parked; \
              ALTER TABLE record DROP COLUMN forward_key; PRAGMA user_version = 1",

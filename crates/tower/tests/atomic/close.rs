@@ -413,7 +413,7 @@ async fn nothing_of_the_answer_gets_into_a_log() {
     transaction.roll_back().await;
     let text = log.text();
     assert!(text.contains("INSERT INTO"), "others are logged: {text}");
-    for found in ["6120736563726574", "oncegate_close"] {
+    for found in ["6120736563726574", "oncegate_finish"] {
         assert!(!text.contains(found), "{found}: {text}");
     }
 }

@@ -15,7 +15,7 @@ use super::super::error::Failure;
 use super::ids::{Ids, RUN};
 use super::reserved::{self, Held, Reserved, Row};
 use super::settled::{self, Appending, Head};
-use super::{Found, Ledger, Memory};
+use super::{Found, Ledger, Memory, Stamp};
 
 /// Where a row is, in this transaction.
 #[derive(Clone, Debug)]
@@ -47,7 +47,7 @@ pub(in super::super) struct Append<'c> {
 }
 
 impl<'c> Append<'c> {
-    /// The memory is at the ledger's generation.
+    /// The memory is at the ledger's stamp.
     pub(in super::super) fn begin(
         connection: &'c Connection,
         memory: &'c Memory,
@@ -180,14 +180,14 @@ impl<'c> Append<'c> {
             }
             return Ok(None);
         }
-        self.ledger.generation += 1;
+        self.ledger.stamp = self.before.stamp.next()?;
         self.look_over_runs()?;
         let fresh = self.add_fresh()?;
         let purged = self.drop_over()?;
         self.ledger.keep(self.connection)?;
         Ok(Some(Changed {
-            from: self.before.generation,
-            to: self.ledger.generation,
+            from: self.before.stamp,
+            to: self.ledger.stamp,
             settled: self.ledger.settled,
             places: self.places,
             ended: self.ended,
@@ -216,7 +216,7 @@ impl<'c> Append<'c> {
         }
         if !fresh.is_empty() {
             let blob = reserved::write(fresh.iter().map(|(id, held)| (*id, held)));
-            let bound = params![self.ledger.generation, blob];
+            let bound = params![self.ledger.stamp.generation, blob];
             self.connection.prepare_cached(reserved::ADD)?.execute(bound)?;
         }
         Ok(fresh)
@@ -260,8 +260,8 @@ impl<'c> Append<'c> {
 /// What a commit has changed, for the memory.
 #[derive(Debug)]
 pub(in super::super) struct Changed {
-    pub(super) from: i64,
-    pub(super) to: i64,
+    pub(super) from: Stamp,
+    pub(super) to: Stamp,
     pub(super) settled: i64,
     places: HashMap<RecordId, Place>,
     ended: HashSet<RecordId>,
@@ -285,7 +285,7 @@ impl Changed {
             }
         }
         if !self.fresh.is_empty() {
-            reserved.add(self.to, self.fresh);
+            reserved.add(self.to.generation, self.fresh);
         }
     }
 }

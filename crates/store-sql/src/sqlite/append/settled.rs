@@ -66,23 +66,25 @@ impl<'c> Appending<'c> {
     }
 }
 
-/// Whether the file is at the generation `?1`, at which the two tables lacked this id, and `record` lacks it too.
+/// Whether the file is at the mark `?1`, at which the two tables lacked this id, and `record` lacks it too.
 pub(in super::super) const IS_NEW: &str = "SELECT count(*) AS number FROM record_reserved \
-     WHERE seq = 0 AND generation = ?1 AND NOT EXISTS (SELECT 1 FROM record WHERE id = ?2)";
+     WHERE seq = 0 AND mark = ?1 AND NOT EXISTS (SELECT 1 FROM record WHERE id = ?2)";
 
-/// The same of the id `?6`, in a transaction that begins after [`ADD_JOINED`] was committed, in the same call and with its values: the file is one generation further on, and the two tables have one row more.
+/// The same of the id `?7`, in a transaction that begins after [`ADD_JOINED`] was committed, in the same call and with its values:
+/// the file is at the mark that it has set, and the two tables have one row more.
 pub(in super::super) const IS_NEW_AFTER: &str = "SELECT count(*) AS number FROM record_reserved \
-     WHERE seq = 0 AND generation = ?1 + 1 AND NOT EXISTS (SELECT 1 FROM record WHERE id = ?6)";
+     WHERE seq = 0 AND mark = ?2 AND NOT EXISTS (SELECT 1 FROM record WHERE id = ?7)";
 
-/// Appends a row in a caller's transaction, where the file is at the generation `?1` and `record` has none of this id. Otherwise the row is nothing, which its column refuses: it fails, and whoever runs
+/// Appends a row in a caller's transaction, where the file is at the mark `?1` and `record` has none of this id; the mark is `?2` from then
+/// on. (sqlx counts the places that a statement leaves out, and binds those of later ones further on: hence their order.) Otherwise the row is nothing, which its column refuses: it fails, and whoever runs
 /// several statements in one call runs none after it.
-const ADD_JOINED: &str = "UPDATE record_reserved SET generation = generation + 1, arrived = 1 + max(arrived, coalesce((SELECT max(seq) FROM record), 0)), \
-     settled = settled + 1 WHERE seq = 0 AND generation = ?1; \
-     INSERT INTO record_settled (seq, id, arrival, version, expires_at, bytes) SELECT settled - 1, ?2, arrived, ?3, ?4, \
-     CASE WHEN changes() = 1 AND NOT EXISTS (SELECT 1 FROM record WHERE id = ?2) THEN ?5 END FROM record_reserved WHERE seq = 0";
+const ADD_JOINED: &str = "UPDATE record_reserved SET generation = generation + 1, mark = ?2, arrived = 1 + max(arrived, coalesce((SELECT max(seq) FROM record), 0)), \
+     settled = settled + 1 WHERE seq = 0 AND mark = ?1; \
+     INSERT INTO record_settled (seq, id, arrival, version, expires_at, bytes) SELECT settled - 1, ?3, arrived, ?4, ?5, \
+     CASE WHEN changes() = 1 AND NOT EXISTS (SELECT 1 FROM record WHERE id = ?3) THEN ?6 END FROM record_reserved WHERE seq = 0";
 
 /// The statements by which a caller's transaction appends a row at this place: [`ADD_JOINED`], and where it is the last one of its run, the [`survey`] of that. What is bound is the
-/// generation, the id, the version, the end of its retention, and [`packed`].
+/// mark as it was and as it becomes, the id, the version, the end of its retention, and [`packed`].
 pub(in super::super) fn add_joined(place: i64) -> Cow<'static, str> {
     if place % RUN < RUN - 1 {
         return Cow::Borrowed(ADD_JOINED);

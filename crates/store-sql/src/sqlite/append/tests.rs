@@ -18,6 +18,7 @@ use super::*;
 mod cost;
 mod files;
 mod joined;
+mod restored;
 
 pub(super) struct Place(TempDir);
 

@@ -8,7 +8,7 @@ use super::super::super::jobs::bound;
 use super::*;
 
 /// The caller's own connection.
-struct Callers(Connection);
+pub(super) struct Callers(pub(super) Connection);
 
 impl join::Connection for Callers {
     fn ask<'a>(&'a mut self, sql: &'a str, values: &'a [Value<'a>]) -> Asking<'a> {
@@ -103,7 +103,7 @@ fn a_joined_write_over_a_run_is_counted() {
 
 /// When a store hears that what it has said last is committed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Told {
+pub(super) enum Told {
     AtOnce,
     /// It has found out by then.
     Late,
@@ -111,7 +111,7 @@ enum Told {
 }
 
 /// As a library does that ends the transaction in the same call. Whether it was committed.
-fn append(store: &SqliteStore, callers: &mut Callers, row: &Record, told: Told) -> bool {
+pub(super) fn append(store: &SqliteStore, callers: &mut Callers, row: &Record, told: Told) -> bool {
     let last = store.last(&insert(row)).unwrap();
     let is_committed = end(callers, &last);
     if is_committed && told == Told::Late {
@@ -123,7 +123,7 @@ fn append(store: &SqliteStore, callers: &mut Callers, row: &Record, told: Told) 
     is_committed
 }
 
-fn end(callers: &mut Callers, last: &join::Last) -> bool {
+pub(super) fn end(callers: &mut Callers, last: &join::Last) -> bool {
     use join::Connection as _;
     callers.0.execute_batch(BEGIN_TO_JOIN).unwrap();
     let is_written = block_on(callers.ask(&last.sql, &last.values)).is_ok();
