@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncegate_core::decide::{Arrival, Event, Misuse, Next, decide};
+use oncegate_core::decide::{Admission, Arrival, Event, Misuse, Next, decide};
 use oncegate_core::fingerprint::Fingerprint;
 use oncegate_core::identity::Token;
 use oncegate_core::key::Key;
@@ -148,6 +148,8 @@ pub(crate) fn reserved(row: &Row) -> Outcome<Record> {
         attempt_deadline: policy.attempt_deadline,
         misuse: Misuse::Refuse,
         request: None,
+        sent_at: None,
+        admission: Admission::Open,
     };
     let now = Now::exact(Timestamp::from_micros(row.created_at));
     put(decide(None, &Event::Arrive(arrival), now).next)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncegate_core::audit::{Act, Entry};
-use oncegate_core::decide::{Arrival, Event, Misuse, Next, Notice, decide};
+use oncegate_core::decide::{Admission, Arrival, Event, Misuse, Next, Notice, decide};
 use oncegate_core::fingerprint::Fingerprint;
 use oncegate_core::identity::{Fence, RecordId, Token, Version};
 use oncegate_core::key::Key;
@@ -60,6 +60,8 @@ pub fn arrival(key: &str, n: u64) -> Arrival {
         attempt_deadline: Duration::from_mins(15),
         misuse: Misuse::Refuse,
         request: None,
+        sent_at: None,
+        admission: Admission::Open,
     }
 }
 

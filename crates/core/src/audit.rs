@@ -225,6 +225,10 @@ fn act(before: Option<&Record>, event: &Event, step: &Step, who: &Who) -> Option
 /// What is told of a client that arrives, or of a worker that takes.
 fn begun(before: Option<&Record>, step: &Step, who: &Who) -> Option<Act> {
     let Next::Put(next) = &step.next else { return None };
+    // Of arrivals and takes only one that is quarantined is put before an operator at once.
+    if step.notices.contains(&Notice::Parked) {
+        return Some(Act::Doubted);
+    }
     let first = who.tells_first_executions.then_some(Act::Began);
     let Some(row) = before else { return first };
     match &step.decision {

@@ -33,10 +33,11 @@ mod step;
 
 use rows::{
     Account, back_out, begun, buried, completed, deferred_by, enter_unknown, give_up_waiting, gone_status,
-    granted, lapsed, lease_end, queued, refused_reserve, tombstone_end, touched, with_evidence,
+    granted, lapsed, lease_end, quarantined, queued, refused_reserve, tombstone_end, touched, with_evidence,
 };
 
-pub use event::{Arrival, Ask, Event, Finding, Grounds, Misuse, Reserve, Retry, Take, Verdict};
+pub use event::{Admission, Arrival, Ask, Event, Finding, Grounds, Misuse, Reserve, Retry, Take, Verdict};
+pub use rows::QUARANTINED;
 pub use step::{Decision, Lease, Next, Notice, Refusal, Step};
 
 /// Decides what `event` does to `record` (`None`: no row) at `now`.
@@ -191,6 +192,9 @@ fn rerun(record: &Record, arrival: &Arrival, now: Now) -> Step {
 /// A new life: over no row, or over one that counts as none. Fence and version go on growing.
 fn begin(previous: Option<&Record>, arrival: &Arrival, now: Now) -> Step {
     let next = begun(previous, arrival, now);
+    if let Admission::Quarantined { windows } = &arrival.admission {
+        return as_it_stands(quarantined(next, windows, now)).noting(Notice::Parked);
+    }
     let step = match arrival.execution {
         Execution::Inline => {
             Step::execute(granted(next, arrival.token, arrival.lease, arrival.attempt_deadline, now))

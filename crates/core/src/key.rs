@@ -9,6 +9,7 @@ use std::sync::Arc;
 use sfv::{BareItem, Item, Parser};
 
 use crate::policy::{EmptyKey, KeyForm, KeyPolicy, KeySyntax};
+use crate::time::Timestamp;
 
 /// An opaque value, unique within a scope. Printable ASCII.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -49,6 +50,26 @@ impl Key {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// The moment in a UUID of version 7, to the millisecond: when the client made the key. No other key says one.
+    #[must_use]
+    pub fn time(&self) -> Option<Timestamp> {
+        let text = self.0.as_bytes();
+        let is_hyphen = |place: usize| matches!(place, 8 | 13 | 18 | 23);
+        let fits = |(place, byte): (usize, &u8)| {
+            if is_hyphen(place) { *byte == b'-' } else { byte.is_ascii_hexdigit() }
+        };
+        let is_v7 = text.len() == 36
+            && text.iter().enumerate().all(fits)
+            && text[14] == b'7'
+            && matches!(text[19], b'8' | b'9' | b'a' | b'b' | b'A' | b'B');
+        if !is_v7 {
+            return None;
+        }
+        let digits = [&self.0[..8], &self.0[9..13]].concat();
+        let millis = i64::from_str_radix(&digits, 16).ok()?;
+        Some(Timestamp::from_micros(millis.saturating_mul(1_000)))
     }
 
     /// The first few characters, for logs, and never more than half: keys may be guessable secrets of the client.

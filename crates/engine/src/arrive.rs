@@ -14,7 +14,7 @@ use oncegate_core::record::{Execution, GoneStatus, Record, State, StateKind};
 use oncegate_core::response::Answer;
 use oncegate_core::time::Timestamp;
 use oncegate_store::shared_cache::Kept;
-use oncegate_store::{Effect, Outcome, Store, Write};
+use oncegate_store::{Effect, Kind, Outcome, Store, Write};
 
 use crate::cache::Epoch;
 use crate::drive::ROUNDS_MAX;
@@ -107,6 +107,8 @@ pub enum Unavailable {
     },
     /// The system has no randomness to give, and a guessable token protects nothing.
     NoRandomness,
+    /// The store was restored to an earlier state while this process ran: it refuses everything until it is restarted.
+    Restored,
     /// It was to be run later, and the store did not say whether that was written. If it was, somebody runs it: a row that waits may have
     /// been shown to another client as accepted, so that nobody takes it back.
     PerhapsAccepted {
@@ -121,6 +123,7 @@ impl fmt::Display for Unavailable {
             Self::Overloaded => f.write_str("too much waits to be written; nothing was executed"),
             Self::Store { words } => write!(f, "the store could not say yes; nothing was executed ({words})"),
             Self::NoRandomness => f.write_str("the system has no randomness to give; nothing was executed"),
+            Self::Restored => f.write_str(oncegate_store::history::RESTORED),
             Self::PerhapsAccepted { words } => {
                 write!(f, "the store did not say whether it was accepted; it may be executed ({words})")
             }
@@ -140,6 +143,7 @@ impl Unavailable {
             Self::Store { words } | Self::PerhapsAccepted { words } => Self::PerhapsAccepted { words },
             Self::Overloaded => Self::PerhapsAccepted { words: "too much waits to be written".into() },
             Self::NoRandomness => Self::PerhapsAccepted { words: "no randomness".into() },
+            Self::Restored => Self::PerhapsAccepted { words: oncegate_store::history::RESTORED.into() },
         }
     }
 }
@@ -149,7 +153,7 @@ impl<S: Store> Engine<S> {
     ///
     /// Dropping the future is safe: what it may have reserved is cleaned up.
     pub async fn arrive(&self, route: &Route, arrival: Arrival) -> Result<Arrived<S>, Unavailable> {
-        self.look(route, &Asked::new(arrival), Look::First).await
+        self.look(route, &self.asked(arrival), Look::First).await
     }
 
     /// The same for somebody who may ask more than once. Each time with a token of its own: what is cleaned up under one is never
@@ -160,6 +164,9 @@ impl<S: Store> Engine<S> {
         asked: &Asked,
         look: Look,
     ) -> Result<Arrived<S>, Unavailable> {
+        if self.is_restored() {
+            return Err(Unavailable::Restored);
+        }
         if let Some(arrived) = self.by_cache(route, asked, look) {
             return Ok(arrived);
         }
@@ -176,6 +183,10 @@ impl<S: Store> Engine<S> {
 
     /// The answer that the cache allows. The rules are the same; only the row comes from elsewhere.
     pub(crate) fn by_cache(&self, route: &Route, asked: &Asked, look: Look) -> Option<Arrived<S>> {
+        // What the cache holds is of a state that the store no longer has.
+        if self.is_restored() {
+            return None;
+        }
         let started = Instant::now();
         let arrived = Reserve::new(self, route, &asked.event, asked.id, look).by_cache()?;
         route.meters().arrive_s.record(started.elapsed());
@@ -225,11 +236,14 @@ pub struct Asked {
     pub(crate) id: RecordId,
 }
 
-impl Asked {
-    pub(crate) fn new(arrival: Arrival) -> Self {
-        Self { id: RecordId::of(&arrival.address), event: Event::Arrive(arrival) }
+impl<S: Store> Engine<S> {
+    pub(crate) fn asked(&self, mut arrival: Arrival) -> Asked {
+        arrival.admission = self.0.history.admission(&arrival, self.0.options.quarantine_skew);
+        Asked { id: RecordId::of(&arrival.address), event: Event::Arrive(arrival) }
     }
+}
 
+impl Asked {
     pub(crate) fn under_a_new_token(&self) -> Result<Event, Unavailable> {
         let mut event = self.event.clone();
         if let Event::Arrive(arrival) = &mut event {
@@ -313,7 +327,9 @@ impl<'a, S: Store> Reserve<'a, S> {
             let over = row.as_ref().map(|row| row.version);
             let submitted = Instant::now();
             let ticket = self.engine.0.writer.submit(write).map_err(|_| Unavailable::Overloaded)?;
-            self.may_land = Some(over);
+            // A key that is quarantined is granted nothing, and to clean it up would free it.
+            let is_quarantined = over.is_none() && matches!(step.decision, Decision::Unsettled { .. });
+            self.may_land = (!is_quarantined).then_some(over);
             let timeout = self.engine.0.options.store_timeout;
             match ticket.outcome_within(timeout, &self.engine.0.breaker).await {
                 Ok(Outcome::Applied) => {
@@ -337,6 +353,10 @@ impl<'a, S: Store> Reserve<'a, S> {
                 Err(error) if error.effect() == Effect::None => {
                     if doubted_since.is_none() {
                         self.may_land = None;
+                    }
+                    if error.kind() == Kind::Restored {
+                        self.engine.0.history.lose();
+                        return Err(Unavailable::Restored);
                     }
                     return Err(Unavailable::store(error));
                 }

@@ -97,7 +97,7 @@ impl<S: Enqueue> Engine<S> {
         let (started, policy) = (Instant::now(), route.policy());
         let waits_for_holder = policy.in_progress == WhileInProgress::Wait;
         let waits_for_verdict = policy.after_doubt == AfterDoubt::WaitThenReject;
-        let asked = Asked::new(arrival);
+        let asked = self.asked(arrival);
         let mut look = Look::First;
         loop {
             let waiter = self.0.waiters.register(asked.id);
@@ -127,6 +127,9 @@ impl<S: Enqueue> Engine<S> {
         look: Look,
         transactions: &Arc<T>,
     ) -> Result<ArrivedIn<S, T>, Unavailable> {
+        if self.is_restored() {
+            return Err(Unavailable::Restored);
+        }
         if let Some(arrived) = self.by_cache(route, asked, look) {
             return Ok(ArrivedIn::Told(arrived));
         }

@@ -23,6 +23,7 @@ use crate::breaker::Breaker;
 use crate::cache::Cache;
 use crate::clock::NodeClock;
 use crate::herald::Herald;
+use crate::history::StoreHistory;
 use crate::meters::{self, Tenants};
 use crate::options::Options;
 use crate::outbox::Kept;
@@ -71,6 +72,8 @@ pub(crate) struct Inner<S> {
     pub(crate) behind: Behind,
     /// Keys whose transactions are open on this node.
     pub(crate) in_hand: InHand,
+    /// Whether the store still has what was written to it.
+    pub(crate) history: StoreHistory,
 }
 
 impl<S: Store> Engine<S> {
@@ -110,11 +113,14 @@ impl<S: Store> Engine<S> {
             runtime,
             behind: Behind::default(),
             in_hand: InHand::default(),
+            history: StoreHistory::default(),
         });
         if let Some(channel) = channel {
             inner.herald.start(&inner, &channel);
         }
-        Ok(Self(inner))
+        let engine = Self(inner);
+        engine.start_watching_history().await.map_err(StartError::History)?;
+        Ok(engine)
     }
 
     /// The store beneath.
@@ -296,6 +302,8 @@ pub enum StartError {
     Clock(StoreError),
     /// No thread for the writer.
     Thread(std::io::Error),
+    /// The store's history could not be checked, or its quarantines not be read.
+    History(StoreError),
 }
 
 impl fmt::Display for StartError {
@@ -303,6 +311,7 @@ impl fmt::Display for StartError {
         match self {
             Self::Clock(error) => write!(f, "the store's clock could not be read: {error}"),
             Self::Thread(error) => write!(f, "the writer's thread could not be started: {error}"),
+            Self::History(error) => write!(f, "the store's quarantines could not be read: {error}"),
         }
     }
 }

@@ -26,6 +26,10 @@ pub mod names {
     pub const UNKNOWN: &str = "api.idempotency.reserve.unknown.count";
     /// A new life began where an older one had ended.
     pub const AFTER_EXPIRY: &str = "api.idempotency.reserve.after_expiry.count";
+    /// 1 once the store was found restored to an earlier state, and this process refuses everything.
+    pub const STORE_RESTORED: &str = "oncegate.store.restored";
+    /// Quarantines that are active: windows of time whose keys may have been lost.
+    pub const QUARANTINES: &str = "oncegate.quarantines";
     /// The store could not do what was asked.
     pub const STORE_ERROR: &str = "api.idempotency.store.error.count";
     /// A lease was found lapsed.

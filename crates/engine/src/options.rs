@@ -46,6 +46,10 @@ pub struct Options {
     pub node: Box<str>,
     /// Whether the audit trail tells of every first execution too, and not only of what is off the happy path: one row more a key.
     pub audit_executions: bool,
+    /// How often the engine checks that the store still has what it wrote, and reads the quarantines.
+    pub check_history_every: Duration,
+    /// How far a key's time may lie outside a quarantine and still count as inside: clients' clocks are off.
+    pub quarantine_skew: Duration,
     /// A clock other than the store's own, for tests.
     pub clock: Option<NodeClock>,
 }
@@ -66,6 +70,8 @@ impl Default for Options {
             shared_cache: None,
             node: this_node(),
             audit_executions: false,
+            check_history_every: Duration::from_secs(2),
+            quarantine_skew: Duration::from_mins(5),
             clock: None,
         }
     }

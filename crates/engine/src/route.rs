@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use oncegate_core::decide::{Arrival, Misuse};
+use oncegate_core::decide::{Admission, Arrival, Misuse};
 use oncegate_core::fingerprint::Fingerprint;
 use oncegate_core::identity::Token;
 use oncegate_core::key::Key;
@@ -90,6 +90,8 @@ impl Route {
                 Mismatch::Replay => Misuse::Count,
             },
             request,
+            sent_at: None,
+            admission: Admission::Open,
         })
     }
 

@@ -27,7 +27,7 @@ impl<S: Store> Engine<S> {
 
     /// What this node knows by itself: of most duplicates, which come when all is over, the answer. Otherwise [go on](Self::go_on).
     pub fn arrive_at_once(&self, route: &Route, arrival: Arrival) -> Result<Arrived<S>, Box<Asked>> {
-        let asked = Asked::new(arrival);
+        let asked = self.asked(arrival);
         self.by_cache(route, &asked, Look::First).ok_or_else(|| Box::new(asked))
     }
 

@@ -317,6 +317,10 @@ impl<S: Store> Work<S> {
     }
 
     async fn pass(&self) -> Result<Pass, String> {
+        // Nothing is decided over a store that has lost what this process knows.
+        if self.engine.is_restored() {
+            return Ok(Pass::default());
+        }
         let pass = async {
             match &self.job {
                 Job::Engines { worker, probe } => self.engine.work(*worker, &self.options, &**probe).await,

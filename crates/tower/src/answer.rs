@@ -17,6 +17,7 @@ use oncegate_core::scope::{Address, Scope};
 use oncegate_core::time::Timestamp;
 use oncegate_engine::{Arrived, Unavailable};
 use oncegate_store::Store;
+use oncegate_store::history::RESTORED;
 
 use crate::body::ResponseBody;
 use crate::execute::{Ended, Read};
@@ -172,6 +173,10 @@ pub(crate) fn unavailable<B>(unavailable: &Unavailable, about: &About<'_>) -> Re
         }
         Unavailable::Overloaded => {
             (Code::Overloaded, "More requests are waiting than can be recorded in time.")
+        }
+        Unavailable::Restored => {
+            let words = format!("This request was not executed: {RESTORED}.");
+            return refusal(&Problem::new(Code::StoreUnavailable, words).retry_after(retry_after));
         }
         Unavailable::Store { .. } | Unavailable::NoRandomness => {
             (Code::StoreUnavailable, "This request could not be recorded, so it was not executed.")

@@ -142,6 +142,22 @@ pub struct Arrival {
     pub misuse: Misuse,
     /// The request itself, where somebody else may have to run it.
     pub request: Option<StoredRequest>,
+    /// When the client first sent the operation, where it says so: a quarantine goes by it.
+    pub sent_at: Option<Timestamp>,
+    /// Whether a key without a record may begin a life.
+    pub admission: Admission,
+}
+
+/// Whether a key without a record may begin a life.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// It may: there never was a record.
+    Open,
+    /// It may not: its record may have been lost with a part of the store. An operator says what became of it.
+    Quarantined {
+        /// The windows that its time lies in, by id, with commas between them.
+        windows: Box<str>,
+    },
 }
 
 /// What another fingerprint under the same key is.

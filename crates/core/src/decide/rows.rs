@@ -84,6 +84,21 @@ pub(super) fn refused_reserve(arrival: &Arrival, reason: Reason, now: Now) -> Re
     settled(&row, State::FailedRetryable, now)
 }
 
+/// The code of the reason that a quarantined record carries; its words are the windows' ids.
+pub const QUARANTINED: &str = "quarantined";
+
+/// A life that may not begin, because an earlier one may have been lost: it waits for an operator. It has no grant, so no probe can say that
+/// it did not happen: that would be said of this life, and not of the one that was lost.
+pub(super) fn quarantined(begun: Record, windows: &str, now: Now) -> Record {
+    let doubt = Doubt { since: now.at, reconcile_after: now.at, tries: 0, parked: true };
+    Record {
+        state: State::Unknown(doubt),
+        last_error: Some(Reason::new(QUARANTINED, windows)),
+        unaccounted: true,
+        ..begun
+    }
+}
+
 /// Puts a grant into a row whose version and fence are already new. The lease counts from `now`, which the caller sampled
 /// before it submitted the write.
 pub(super) fn granted(

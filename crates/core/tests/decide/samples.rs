@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncegate_core::decide::{
-    Arrival, Decision, Event, Finding, Grounds, Lease, Misuse, Next, Reserve, Retry, Step, Take, Verdict,
-    decide,
+    Admission, Arrival, Decision, Event, Finding, Grounds, Lease, Misuse, Next, Reserve, Retry, Step, Take,
+    Verdict, decide,
 };
 use oncegate_core::fingerprint::Fingerprint;
 use oncegate_core::identity::{Token, Version};
@@ -67,6 +67,8 @@ pub(crate) fn arrival(n: u8) -> Arrival {
         attempt_deadline: DEADLINE,
         misuse: Misuse::Refuse,
         request: None,
+        sent_at: None,
+        admission: Admission::Open,
     }
 }
 

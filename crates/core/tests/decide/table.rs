@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use oncegate_core::decide::{Arrival, Ask, Decision, Event, Finding, Grounds, Next, Step};
+use oncegate_core::decide::{Admission, Arrival, Ask, Decision, Event, Finding, Grounds, Next, Step};
 use oncegate_core::record::{CrashPolicy, Execution, GoneStatus, Record, State, Terms};
 
 use super::samples::*;
@@ -106,6 +106,24 @@ pub(crate) const ROWS: &[Row] = &[
             "Replay",
             "Accepted → pending",
             "Unsettled → unknown",
+            "Gone",
+        ],
+    },
+    Row {
+        name: "arrive, quarantined",
+        first: inline,
+        event: |_| {
+            let admission = Admission::Quarantined { windows: "q1".into() };
+            Event::Arrive(Arrival { admission, ..arrival(2) })
+        },
+        cells: [
+            "Unsettled → unknown",
+            "Accepted",
+            "Busy",
+            "Unsettled → unknown",
+            "Replay",
+            "Execute → in_progress",
+            "Unsettled",
             "Gone",
         ],
     },

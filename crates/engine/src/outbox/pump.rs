@@ -178,6 +178,11 @@ impl<S: Jobs> Pump<S> {
 
     /// Claims into the free places, and begins to deliver; says how many.
     async fn claim(&mut self) -> Result<usize, Arc<StoreError>> {
+        // A store that was restored shows jobs as undelivered that were delivered since.
+        if self.engine.is_restored() {
+            self.is_more = More::default();
+            return Ok(0);
+        }
         let limit = self.at_once.saturating_sub(self.under_way.len());
         let held = self.again.load(Ordering::Relaxed);
         let again = self.again_max().saturating_sub(held).min(limit);

@@ -1,0 +1,224 @@
+//! Whether the store still has what this process wrote, and which keys it may have lost.
+//!
+//! Every few seconds the engine has the store check its history ([`Store::check_history`]) and reads the quarantines. Once the history is
+//! lost, the engine refuses every request, also those that its cache could answer, and its workers rest: what it remembers is of a state that the
+//! store no longer has. Attempts that are under way go on, and what became of them is still submitted: a write over a row that was lost is
+//! refused by its version, and a response that cannot be recorded is not sent.
+//!
+//! A key without a record whose time lies in an active quarantine does not run: it is recorded as `unknown` and parked, for an operator.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::time::Duration;
+
+use metrics::gauge;
+use oncegate_core::decide::{Admission, Arrival, Decision, QUARANTINED};
+use oncegate_core::record::{Record, State, StateKind};
+use oncegate_core::time::Timestamp;
+use oncegate_store::history::RESTORED;
+use oncegate_store::{Filter, History, Kind, Quarantine, Store, StoreError};
+use tokio::task::AbortHandle;
+
+use crate::engine::{Engine, Inner};
+use crate::meters::names;
+use crate::operate::{Act, Operator};
+
+/// Rows of one page while a quarantine is released.
+const PAGE: usize = 256;
+
+/// What an engine knows of its store's history.
+#[derive(Default)]
+pub(crate) struct StoreHistory {
+    is_lost: AtomicBool,
+    has_windows: AtomicBool,
+    /// The active ones.
+    windows: RwLock<Arc<[Quarantine]>>,
+    task: Mutex<Option<AbortHandle>>,
+    /// One look at a time.
+    looking: tokio::sync::Mutex<()>,
+}
+
+impl StoreHistory {
+    pub(crate) fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::Acquire)
+    }
+
+    /// Said once, and for good.
+    pub(crate) fn lose(&self) {
+        if !self.is_lost.swap(true, Ordering::AcqRel) {
+            gauge!(names::STORE_RESTORED).set(1.0);
+            tracing::error!("refusing all requests: {RESTORED}");
+        }
+    }
+
+    fn set_windows(&self, windows: Vec<Quarantine>) {
+        self.has_windows.store(!windows.is_empty(), Ordering::Release);
+        gauge!(names::QUARANTINES).set(u32::try_from(windows.len()).unwrap_or(u32::MAX));
+        *self.windows.write().unwrap_or_else(PoisonError::into_inner) = windows.into();
+    }
+
+    /// Whether a key of this time may begin a life.
+    pub(crate) fn admission(&self, arrival: &Arrival, skew: Duration) -> Admission {
+        if !self.has_windows.load(Ordering::Acquire) {
+            return Admission::Open;
+        }
+        // A key's own time cannot be changed by whoever sends the request again.
+        let time = arrival.address.key.time().or(arrival.sent_at);
+        let windows = Arc::clone(&self.windows.read().unwrap_or_else(PoisonError::into_inner));
+        let covering: Vec<_> =
+            windows.iter().filter(|window| window.covers(time, skew)).map(|window| &*window.id).collect();
+        if covering.is_empty() {
+            return Admission::Open;
+        }
+        Admission::Quarantined { windows: covering.join(",").into() }
+    }
+}
+
+impl Drop for StoreHistory {
+    fn drop(&mut self) {
+        if let Some(task) = self.task.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
+            task.abort();
+        }
+    }
+}
+
+impl<S: Store> Inner<S> {
+    /// One look: the watermark, then the quarantines.
+    async fn check_history(&self) -> Result<(), StoreError> {
+        let _looking = self.history.looking.lock().await;
+        match self.store.check_history().await {
+            Ok(History::Intact) => {}
+            Ok(History::Lost) => self.history.lose(),
+            Err(error) if error.kind() == Kind::Restored => self.history.lose(),
+            Err(error) => return Err(error),
+        }
+        if !self.history.is_lost() {
+            let windows = self.store.quarantines().await?;
+            self.history.set_windows(windows.into_iter().filter(|one| one.released_at.is_none()).collect());
+        }
+        Ok(())
+    }
+}
+
+async fn watch<S: Store>(inner: Weak<Inner<S>>, every: Duration) {
+    let mut ticks = tokio::time::interval(every);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    ticks.tick().await;
+    loop {
+        ticks.tick().await;
+        let Some(inner) = inner.upgrade() else { return };
+        if inner.history.is_lost() {
+            return;
+        }
+        if let Err(error) = inner.check_history().await {
+            tracing::debug!(%error, "the store's history could not be checked; trying again");
+        }
+    }
+}
+
+/// What the release of a quarantine came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReleasedQuarantine {
+    /// It was active until now.
+    pub was_active: bool,
+    /// So many keys that it held back may run again.
+    pub keys: usize,
+}
+
+impl<S: Store> Engine<S> {
+    /// The first look, before anything is served; and the task that goes on looking.
+    pub(crate) async fn start_watching_history(&self) -> Result<(), StoreError> {
+        gauge!(names::STORE_RESTORED).set(0.0);
+        self.0.check_history().await?;
+        let task = watch(Arc::downgrade(&self.0), self.0.options.check_history_every);
+        let task = self.0.runtime.spawn(task).abort_handle();
+        *self.0.history.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
+        Ok(())
+    }
+
+    /// Whether the store was found restored to an earlier state: then nothing runs until this process is restarted.
+    #[must_use]
+    pub fn is_restored(&self) -> bool {
+        self.0.history.is_lost()
+    }
+
+    /// Checks the store's history and reads the quarantines, now. The engine does so by itself every few seconds.
+    pub async fn check_history(&self) -> Result<(), Arc<StoreError>> {
+        Ok(self.0.check_history().await?)
+    }
+
+    /// Removes what this process left in the store to recognise it by. For its end: afterwards nothing may be asked of it.
+    pub async fn leave(&self) -> Result<(), Arc<StoreError>> {
+        if let Some(task) = self.0.history.task.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            task.abort();
+        }
+        Ok(self.0.store.leave().await?)
+    }
+
+    /// Declares that keys of this time may have been lost. Nodes that run already learn of it with their next look.
+    pub async fn declare_quarantine(
+        &self,
+        since: Timestamp,
+        until: Timestamp,
+        operator: &Operator,
+    ) -> Result<Quarantine, Arc<StoreError>> {
+        let quarantine = Quarantine {
+            id: new_id(self.now().at),
+            since,
+            until,
+            declared_at: self.now().at,
+            released_at: None,
+            reason: format!("{}: {}", operator.name, operator.reason).into(),
+        };
+        self.0.store.declare_quarantine(&quarantine).await?;
+        self.0.check_history().await?;
+        Ok(quarantine)
+    }
+
+    /// Ends a quarantine: the keys that it held back, and no other active one does, did not happen, says the operator, and may run.
+    ///
+    /// Nodes learn of it with their next look, and hold keys back until then: call it again after that, to let go of those too.
+    pub async fn release_quarantine(
+        &self,
+        id: &str,
+        operator: &Operator,
+    ) -> Result<ReleasedQuarantine, Arc<StoreError>> {
+        let was_active = self.0.store.release_quarantine(id, self.now().at).await?;
+        self.0.check_history().await?;
+        let all = self.0.store.quarantines().await?;
+        let is_known = all.iter().any(|one| &*one.id == id);
+        let active: Vec<_> = all.iter().filter(|one| one.released_at.is_none()).map(|one| &*one.id).collect();
+        let mut keys = 0;
+        let mut after = None;
+        let filter = Filter { state: Some(StateKind::Unknown), parked: Some(true), ..Filter::default() };
+        while is_known {
+            let page = self.0.store.browse(&filter, after.as_ref(), PAGE).await?;
+            for record in page.records.iter().filter(|record| is_held_by(record, id, &active)) {
+                let decision = self.operate(record.id, record.version, Act::DidNotHappen, operator).await?;
+                keys += usize::from(matches!(decision, Decision::Done));
+            }
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        Ok(ReleasedQuarantine { was_active, keys })
+    }
+}
+
+/// Held back by this quarantine, and by none that is active.
+fn is_held_by(record: &Record, id: &str, active: &[&str]) -> bool {
+    let is_parked = matches!(&record.state, State::Unknown(doubt) if doubt.parked);
+    let windows = record.last_error.as_ref().filter(|reason| reason.code() == QUARANTINED);
+    is_parked
+        && windows.is_some_and(|windows| {
+            let mut ids = windows.detail().split(',');
+            ids.clone().any(|one| one == id) && !ids.any(|one| active.contains(&one))
+        })
+}
+
+/// Short enough to be typed, and one of its own: the moment in seconds, and some randomness.
+fn new_id(now: Timestamp) -> Box<str> {
+    let random = getrandom::u32().unwrap_or_default() & 0xffff;
+    format!("q{:x}-{random:04x}", now.as_micros() / 1_000_000).into()
+}

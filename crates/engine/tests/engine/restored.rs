@@ -1,0 +1,141 @@
+//! A backup is restored under a running engine: it must not go by what it remembers.
+
+use std::time::Duration;
+
+use oncegate_engine::{Engine, NoProbe, Options, Unavailable, Worker, WorkerOptions};
+use oncegate_store::Store;
+use oncegate_store::memory::MemoryStore;
+use oncegate_store_sql::SqliteStore;
+use rusqlite::Connection;
+use rusqlite::backup::Backup;
+
+use crate::world::{completed, held, id, ietf, replayed, request, row, start};
+
+async fn is_refused<S: Store>(engine: &Engine<S>, keys: &[&str]) {
+    assert!(engine.is_restored());
+    for key in keys {
+        let refused = engine.arrive(&ietf(), request(&ietf(), key)).await;
+        assert!(matches!(refused, Err(Unavailable::Restored)), "{key}: {refused:?}");
+        let words = refused.unwrap_err().to_string();
+        assert!(words.contains("oncegate quarantine --since"), "{words}");
+    }
+}
+
+fn copy_pages(from: &Connection, to: &mut Connection) {
+    Backup::new(from, to).unwrap().run_to_completion(100, Duration::ZERO, None).unwrap();
+}
+
+/// Attack 29, whatever the store. The engine went on replaying from its cache what the store no longer had, granted keys whose records were
+/// lost, and its workers decided over rows of another time.
+#[tokio::test]
+async fn attack_29_a_restore_is_noticed_by_the_watermark_and_nothing_runs() {
+    let store = MemoryStore::new();
+    let engine = start(store.clone(), Options::default()).await;
+    let backup = store.backup();
+    completed(&engine, &ietf(), "paid", "paid").await;
+    replayed(&engine, &ietf(), "paid").await;
+    engine.check_history().await.unwrap();
+    assert!(!engine.is_restored());
+
+    store.restore(&backup);
+    engine.check_history().await.unwrap();
+    is_refused(&engine, &["paid", "new"]).await;
+    assert!(engine.read(id(&ietf(), "new")).await.unwrap().is_none(), "nothing was reserved");
+
+    // A process that starts now goes by what the store has.
+    let next = start(store.another_handle(), Options::default()).await;
+    assert!(!next.is_restored());
+    drop(held(&next, &ietf(), "paid").await);
+}
+
+/// The task finds it out by itself.
+#[tokio::test(start_paused = true)]
+async fn a_restore_is_noticed_within_two_looks() {
+    let store = MemoryStore::new();
+    let engine = start(store.clone(), Options::default()).await;
+    let backup = store.backup();
+    let every = Options::default().check_history_every;
+    tokio::time::sleep(2 * every).await;
+    assert!(!engine.is_restored());
+    store.restore(&backup);
+    tokio::time::sleep(2 * every).await;
+    assert!(engine.is_restored());
+}
+
+/// What an attempt that is under way has done is not sent as recorded: its row is gone, and the version refuses it.
+#[tokio::test]
+async fn an_attempt_that_was_under_way_is_not_settled_over_a_lost_row() {
+    let store = MemoryStore::new();
+    let engine = start(store.clone(), Options::default()).await;
+    let backup = store.backup();
+    let held = held(&engine, &ietf(), "k").await;
+    store.restore(&backup);
+    engine.check_history().await.unwrap();
+    let settled = held.settle(crate::world::complete("paid")).await;
+    assert!(matches!(settled, oncegate_engine::Settled::Fenced(None)), "{settled:?}");
+    assert!(engine.read(id(&ietf(), "k")).await.unwrap().is_none(), "nothing came back");
+}
+
+/// Workers rest: a restored row may be of an attempt that has ended since.
+#[tokio::test]
+async fn workers_rest_once_the_store_was_restored() {
+    let store = MemoryStore::new();
+    let engine = start(store.clone(), Options::default()).await;
+    let doubted = held(&engine, &ietf(), "k").await;
+    drop(doubted.settle(crate::world::doubt()).await);
+    let backup = store.backup();
+    engine.check_history().await.unwrap();
+    store.restore(&backup);
+    engine.check_history().await.unwrap();
+    let before = row(&engine, id(&ietf(), "k")).await;
+    let options = WorkerOptions { reconcile_every: Duration::from_millis(1), ..WorkerOptions::default() };
+    let probe: std::sync::Arc<dyn oncegate_engine::Probe> = std::sync::Arc::new(NoProbe);
+    let mut workers = engine.start_workers(&options, &probe);
+    workers.until_passes(Worker::Reconciler, 3).await;
+    workers.stop().await;
+    assert_eq!(row(&engine, id(&ietf(), "k")).await, before);
+}
+
+/// Attack 29 on a file: the very next request is refused, before any look of the task's, because the index in memory is ahead of the file.
+#[tokio::test]
+async fn attack_29_a_restore_of_a_file_is_noticed_by_the_next_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("records.db");
+    let options = || Options { check_history_every: Duration::from_hours(1), ..Options::default() };
+    let engine = start(SqliteStore::open(&file).unwrap(), options()).await;
+    completed(&engine, &ietf(), "before", "paid").await;
+    let mut copy = Connection::open_in_memory().unwrap();
+    copy_pages(&Connection::open(&file).unwrap(), &mut copy);
+    completed(&engine, &ietf(), "lost", "paid").await;
+    replayed(&engine, &ietf(), "lost").await;
+
+    copy_pages(&copy, &mut Connection::open(&file).unwrap());
+    let refused = engine.arrive(&ietf(), request(&ietf(), "new")).await;
+    assert!(matches!(refused, Err(Unavailable::Restored)), "{refused:?}");
+    is_refused(&engine, &["lost", "before", "new"]).await;
+
+    let next = start(SqliteStore::open(&file).unwrap(), options()).await;
+    replayed(&next, &ietf(), "before").await;
+}
+
+/// Attack 29, with commits of another process after the restore: the file is further on than the memory, and still has lost what it knew.
+#[tokio::test]
+async fn attack_29_a_restore_of_a_file_that_went_on_since_is_noticed_by_the_watermark() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("records.db");
+    let options = || Options { check_history_every: Duration::from_hours(1), ..Options::default() };
+    let engine = start(SqliteStore::open(&file).unwrap(), options()).await;
+    let mut copy = Connection::open_in_memory().unwrap();
+    copy_pages(&Connection::open(&file).unwrap(), &mut copy);
+    completed(&engine, &ietf(), "lost", "paid").await;
+    engine.check_history().await.unwrap();
+
+    copy_pages(&copy, &mut Connection::open(&file).unwrap());
+    let other = start(SqliteStore::open(&file).unwrap(), options()).await;
+    for n in 0..10 {
+        completed(&other, &ietf(), &format!("key-{n}"), "paid").await;
+    }
+    engine.check_history().await.unwrap();
+    is_refused(&engine, &["lost", "key-1", "new"]).await;
+    assert!(!other.is_restored());
+}
