@@ -44,7 +44,8 @@ pub use jobs::{
 
 pub use trail::{
     a_story_is_told_in_order, a_story_outlives_its_record, an_entry_comes_with_its_write,
-    old_entries_are_dropped, only_the_winner_tells, what_is_kept_apart_comes_back,
+    entries_of_one_moment_are_all_kept, old_entries_are_dropped, only_the_winner_tells,
+    what_is_kept_apart_comes_back,
 };
 
 pub use waiting::{

@@ -77,6 +77,7 @@ macro_rules! for_each_case {
             only_the_winner_tells
             a_story_outlives_its_record
             a_story_is_told_in_order
+            entries_of_one_moment_are_all_kept
             old_entries_are_dropped
             what_is_kept_apart_comes_back
             a_history_is_intact_while_nothing_is_lost

@@ -5,6 +5,8 @@
 //! it should (unless every first execution is wanted); everything else that changes a row, or should have alarmed somebody, is told.
 //! Not here: where entries are kept, and for how long (stores; they outlive the record).
 
+use sha2::{Digest, Sha256};
+
 use crate::codec::{Decoder, Encoder, Malformed};
 use crate::decide::{Ask, Decision, Event, Finding, Next, Notice, Step};
 use crate::identity::{Fence, RecordId, Token, Version};
@@ -270,6 +272,16 @@ impl Entry {
             out.u8(Notice::ALL.iter().position(|one| one == notice).map_or(u8::MAX, place));
         }
         out.finish()
+    }
+
+    /// What a store tells this entry by from others of its record, moment and act: the node, and a hash of
+    /// `bytes`, which are what [`Entry::encode`] gave. A clock that stands still gives several entries one
+    /// moment, and all of them are kept; the very same entry, told again, is kept once.
+    #[must_use]
+    pub fn distinct_name(&self, bytes: &[u8]) -> String {
+        let hash = Sha256::digest(bytes);
+        let hash = hash.iter().take(8).fold(0_u64, |all, byte| (all << 8) | u64::from(*byte));
+        format!("{}#{hash:016x}", self.node)
     }
 
     /// Reads back what [`Entry::encode`] wrote.

@@ -44,10 +44,11 @@ fn names(keys: &Keys) -> Vec<String> {
 /// Five an entry, as the script says.
 fn told(number: usize, entry: &Entry) -> [Vec<u8>; 5] {
     let mut rest = entry.at.as_micros().to_be_bytes().to_vec();
+    let bytes = entry.encode();
     rest.push(entry.act.number());
-    rest.extend(entry.node.as_bytes());
+    rest.extend(entry.distinct_name(&bytes).into_bytes());
     let at = entry.at.as_micros().to_string();
-    [number.to_string().into(), entry.id.as_bytes().to_vec(), rest, at.into(), entry.encode()]
+    [number.to_string().into(), entry.id.as_bytes().to_vec(), rest, at.into(), bytes]
 }
 
 /// Twelve a write, as the script says.

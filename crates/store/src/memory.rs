@@ -188,8 +188,7 @@ impl Model {
 
     /// Adds to the audit trail, unless it is there.
     pub fn tell(&mut self, entry: &Entry) {
-        let name = |entry: &Entry| (entry.id, entry.at, entry.act, entry.node.clone());
-        if !self.entries.iter().any(|kept| name(kept) == name(entry)) {
+        if !self.entries.contains(entry) {
             self.entries.push(entry.clone());
         }
     }

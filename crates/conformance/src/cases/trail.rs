@@ -127,6 +127,30 @@ pub async fn a_story_is_told_in_order<H: Harness>(harness: H) {
     store.tell(&[]).await.expect("nothing is told");
 }
 
+/// A clock that was set back stands still for as long as the step, so entries of one record carry the
+/// same time. A store that knew an entry by its record, time, act and node dropped all but the first.
+pub async fn entries_of_one_moment_are_all_kept<H: Harness>(harness: H) {
+    let store = harness.open().await;
+    let first = reserved("a", 1, LONG_AGO);
+    let second_row = moved_to(&first, StateKind::Unknown, FAR_AHEAD);
+    let third_row = moved_to(&second_row, StateKind::Unknown, FAR_AHEAD);
+    let by_write = [&second_row, &third_row].map(|row| entry(row, second(1), Act::NotKnown));
+    applied(&store, &[insert(&first)]).await;
+    applied(&store, &[swap(&first, &second_row).telling(Some(by_write[0].clone()))]).await;
+    applied(&store, &[swap(&second_row, &third_row).telling(Some(by_write[1].clone()))]).await;
+    // Of one version too: verdicts that changed nothing.
+    let by_itself = ["one", "two"].map(|source| Entry {
+        source: Some(source.into()),
+        ..entry(&third_row, second(1), Act::DidNotHappen)
+    });
+    store.tell(&by_itself).await.expect("told");
+    store.tell(&by_itself[1..]).await.expect("told again");
+    let expected = [by_write, by_itself].concat();
+    assert_eq!(store.story(first.id, 10).await.expect("told"), expected);
+    assert_eq!(store.drop_entries(second(2), 10).await.expect("dropped"), 4);
+    assert_eq!(store.story(first.id, 10).await.expect("told"), []);
+}
+
 pub async fn old_entries_are_dropped<H: Harness>(harness: H) {
     let store = harness.open().await;
     let row = reserved("a", 1, LONG_AGO);

@@ -273,7 +273,7 @@ pub(super) struct Entries<'w> {
     id: Vec<&'w [u8]>,
     at: Vec<i64>,
     act: Vec<i16>,
-    node: Vec<&'w [u8]>,
+    node: Vec<Vec<u8>>,
     bytes: Vec<Vec<u8>>,
 }
 
@@ -293,8 +293,9 @@ impl<'w> Entries<'w> {
         self.id.push(&entry.id.as_bytes()[..]);
         self.at.push(entry.at.as_micros());
         self.act.push(i16::from(entry.act.number()));
-        self.node.push(entry.node.as_bytes());
-        self.bytes.push(entry.encode());
+        let bytes = entry.encode();
+        self.node.push(entry.distinct_name(&bytes).into_bytes());
+        self.bytes.push(bytes);
     }
 
     pub(super) fn is_empty(&self) -> bool {

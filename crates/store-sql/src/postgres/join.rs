@@ -205,12 +205,13 @@ impl Join for PostgresStore {
 }
 
 async fn tell(connection: &mut dyn Connection, sql: &str, entry: &Entry) -> Result<()> {
+    let encoded = entry.encode();
     let values = [
         bytes(entry.id.as_bytes()),
         int(entry.at.as_micros()),
         int(i64::from(entry.act.number())),
-        bytes(entry.node.as_bytes()),
-        Value::Bytes(Some(Cow::Owned(entry.encode()))),
+        Value::Bytes(Some(Cow::Owned(entry.distinct_name(&encoded).into_bytes()))),
+        Value::Bytes(Some(Cow::Owned(encoded))),
     ];
     ask(connection, "join", sql, &values).await.map(|_| ())
 }

@@ -288,12 +288,13 @@ fn value(column: Column) -> Result<Value<'static>> {
 }
 
 fn told(entry: &Entry) -> [Value<'_>; 5] {
+    let encoded = entry.encode();
     [
         bytes(entry.id.as_bytes()),
         Value::Int(Some(entry.at.as_micros())),
         Value::Int(Some(i64::from(entry.act.number()))),
-        Value::Text(Some(Cow::Borrowed(&entry.node))),
-        Value::Bytes(Some(Cow::Owned(entry.encode()))),
+        Value::Text(Some(Cow::Owned(entry.distinct_name(&encoded)))),
+        Value::Bytes(Some(Cow::Owned(encoded))),
     ]
 }
 

@@ -24,12 +24,13 @@ pub(super) const DROP_APART: &str = "DELETE FROM apart WHERE name = ?1";
 
 /// Adds an entry, unless it is there, inside the transaction that `connection` is in.
 pub(super) fn tell(connection: &Connection, entry: &Entry) -> Result<(), Failure> {
+    let bytes = entry.encode();
     let bound = params![
         &entry.id.as_bytes()[..],
         entry.at.as_micros(),
         entry.act.number(),
-        &*entry.node,
-        entry.encode()
+        entry.distinct_name(&bytes),
+        bytes
     ];
     connection.prepare_cached(TELL)?.execute(bound)?;
     Ok(())
