@@ -11,6 +11,7 @@ use crate::{Result, root};
 
 mod after;
 mod client;
+mod clock;
 mod list;
 mod path;
 mod workers;
@@ -58,7 +59,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 fn all() -> impl Iterator<Item = &'static Mutant> {
-    [list::MUTANTS, path::MUTANTS, after::MUTANTS, client::MUTANTS, workers::MUTANTS].into_iter().flatten()
+    [list::MUTANTS, path::MUTANTS, after::MUTANTS, client::MUTANTS, clock::MUTANTS, workers::MUTANTS]
+        .into_iter()
+        .flatten()
 }
 
 /// A mutant that makes a test wait for ever is caught too.
@@ -106,8 +109,12 @@ impl Copy {
 
     /// Whether the tests notice: one fails, or never ends. A mutant that does not compile was noticed by nobody, so that is an error.
     fn tests_fail(&self, mutant: Option<&Mutant>, package: &str, test: &str) -> Result<bool> {
-        let target = ["--package", package, "--test", test];
-        if !self.cargo("0", &["test", "--no-run", "--quiet"], &target)? {
+        // Unit tests have no target of their own.
+        let target: &[&str] = match test {
+            "lib" => &["--package", package, "--lib"],
+            test => &["--package", package, "--test", test],
+        };
+        if !self.cargo("0", &["test", "--no-run", "--quiet"], target)? {
             return Err(mutant.map_or_else(
                 || format!("the tests of {package} do not compile; mend that first"),
                 |mutant| format!("{}: the mutant does not compile", mutant.name),
@@ -120,7 +127,7 @@ impl Copy {
         } else {
             &["test", "--quiet"]
         };
-        Ok(!self.cargo(TIMEOUT_S, run, &target)?)
+        Ok(!self.cargo(TIMEOUT_S, run, target)?)
     }
 
     fn cargo(&self, timeout_s: &str, command: &[&str], target: &[&str]) -> Result<bool> {

@@ -1,6 +1,8 @@
-//! `oncegate stats`: how many records are in each state.
+//! `oncegate stats`: how many records are in each state, and the steps of its clock that a gateway noticed.
 
 use std::process::ExitCode;
+
+use serde_json::Value;
 
 use crate::output;
 use crate::source::{Trouble, Where};
@@ -39,9 +41,36 @@ async fn show(args: &Args) -> Result<ExitCode, Trouble> {
     if args.json {
         return Ok(print(format!("{counts:#}\n").as_bytes()));
     }
+    Ok(print(shown(&counts).as_bytes()))
+}
+
+fn shown(counts: &Value) -> String {
     let rows = STATES.map(|(state, meaning)| {
         let count = counts[state].as_u64().unwrap_or_default();
         vec![state.to_owned(), count.to_string(), meaning.to_owned()]
     });
-    Ok(print(output::table(&["STATE", "RECORDS", "WHICH ARE"], &rows).as_bytes()))
+    let table = output::table(&["STATE", "RECORDS", "WHICH ARE"], &rows);
+    // Only a running gateway watches the clock; a store by itself does not.
+    let steps = |direction: &str| counts["clock_steps"][direction].as_u64().unwrap_or_default();
+    match (steps("forward"), steps("back")) {
+        (0, 0) => table,
+        (forward, back) => format!(
+            "{table}\nThe clock stepped since this gateway was started: {forward} times forward, {back} times back. \
+             See docs/alerts.md#oncegateclockstep\n"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::shown;
+
+    #[test]
+    fn clock_steps_that_a_gateway_noticed_are_shown() {
+        let counts = |forward, back| json!({ "clock_steps": { "forward": forward, "back": back } });
+        assert!(shown(&counts(2, 1)).contains("2 times forward, 1 times back"));
+        assert_eq!(shown(&counts(0, 0)), shown(&json!({ "clock_steps": null })));
+    }
 }

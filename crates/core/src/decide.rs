@@ -725,12 +725,25 @@ fn ask_soon(record: &Record, now: Now) -> Step {
 /// Whether a negative verdict is about this very attempt, and came too late for the effect still to come.
 fn holds(grounds: &Grounds, record: &Record) -> bool {
     let late_enough = match grounds {
-        Grounds::Probe { asked, .. } => {
-            record.terms.horizon.is_some_and(|horizon| asked.is_surely_past(lease_end(record).plus(horizon)))
+        Grounds::Probe { asked, steady_since, .. } => {
+            horizon_end(record, *steady_since).is_some_and(|end| asked.is_surely_past(end))
         }
         Grounds::Final { .. } | Grounds::Operator { .. } => true,
     };
     names(grounds, record) && late_enough
+}
+
+/// The moment from which a probe's "not found" proves that the attempt had no effect; `None`: never.
+///
+/// The horizon counts from the latest of three moments. The lease's end: until then the holder may send.
+/// The moment the record became `unknown`: if the clock stepped forward, the lease's end says nothing
+/// about how much time has passed. And the last step forward that the asking node noticed, which may
+/// have come after the record became `unknown`. A step that no running node noticed cannot be counted.
+#[must_use]
+pub fn horizon_end(record: &Record, steady_since: Timestamp) -> Option<Timestamp> {
+    let State::Unknown(doubt) = &record.state else { return None };
+    let last_send = lease_end(record).max(doubt.since).max(steady_since);
+    record.terms.horizon.map(|horizon| last_send.plus(horizon))
 }
 
 fn names(grounds: &Grounds, record: &Record) -> bool {

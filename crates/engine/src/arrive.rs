@@ -12,7 +12,7 @@ use oncegate_core::decide::{Arrival, Decision, Event, Lease, Next, Notice, Step,
 use oncegate_core::identity::{RecordId, Version};
 use oncegate_core::record::{Execution, GoneStatus, Record, State, StateKind};
 use oncegate_core::response::Answer;
-use oncegate_core::time::Timestamp;
+use oncegate_core::time::{Now, Timestamp};
 use oncegate_store::shared_cache::Kept;
 use oncegate_store::{Effect, Kind, Outcome, Store, Write};
 
@@ -253,6 +253,15 @@ impl Asked {
     }
 }
 
+/// No lease can be granted: by this clock it might be over before it begins.
+fn clock_too_uncertain(now: Now) -> Unavailable {
+    Unavailable::store(format_args!(
+        "this node's clock may be off by {:?}, longer than a lease: the clock was set back, or the store's \
+         clock cannot be read; correct it, then restart this node",
+        now.error
+    ))
+}
+
 fn too_late() -> Unavailable {
     Unavailable::store("it acknowledged the reserve after its lease had ended")
 }
@@ -318,6 +327,20 @@ impl<'a, S: Store> Reserve<'a, S> {
                 // Nothing ran under it, and nobody else can know that: dropping this releases it.
                 self.may_land = Some(row.as_ref().map(|row| row.version));
                 return Err(too_late());
+            }
+            if let Decision::Execute(lease) = &step.decision
+                && now.may_be_past(lease.until)
+            {
+                // Nothing may run here; what has run can still be replayed.
+                row = match row {
+                    None => self.engine.read(self.id).await.map_err(Unavailable::store)?.map(Arc::new),
+                    Some(_) => None,
+                };
+                if row.is_none() {
+                    return Err(clock_too_uncertain(now));
+                }
+                clashes += 1;
+                continue;
             }
             let Some(write) = Write::of_step(row.as_deref(), &step) else {
                 // Told over a row that the store has shown since, or in doubt all the same: then dropping this cleans up.

@@ -21,7 +21,7 @@ use tokio::sync::{Notify, watch};
 use crate::atomic::InHand;
 use crate::breaker::Breaker;
 use crate::cache::Cache;
-use crate::clock::NodeClock;
+use crate::clock::{ClockSteps, NodeClock};
 use crate::herald::Herald;
 use crate::history::StoreHistory;
 use crate::meters::{self, Tenants};
@@ -181,6 +181,7 @@ impl<S: Store> Engine<S> {
             lingers: self.0.writer.lingers(),
             cache_bytes: self.0.cache.bytes(),
             behind: self.0.behind.count(),
+            clock_steps: self.0.clock.steps(),
         }
     }
 
@@ -228,6 +229,8 @@ pub struct Stats {
     pub cache_bytes: u64,
     /// Clean-ups and settlements that go on without anybody waiting for them.
     pub behind: usize,
+    /// Steps of the store's clock that this node has noticed.
+    pub clock_steps: ClockSteps,
 }
 
 /// Counts work that nobody waits for.

@@ -47,7 +47,7 @@ mod writer;
 pub use arrive::{Arrived, Asked, Unavailable};
 pub use atomic::{ArrivedIn, EndedIn, InTransaction};
 pub use cancel::Cancelled;
-pub use clock::NodeClock;
+pub use clock::{ClockSteps, NodeClock};
 pub use engine::{Engine, StartError, Stats};
 pub use held::{Held, LeaseEnded, SendPermit};
 pub use history::ReleasedQuarantine;

@@ -58,6 +58,8 @@ pub mod names {
     pub const WORKER_PASS: &str = "oncegate.worker.pass.count";
     /// Passes that failed, by `worker`.
     pub const WORKER_ERROR: &str = "oncegate.worker.error.count";
+    /// Steps of the store's clock that this node noticed, by `direction`.
+    pub const CLOCK_STEP: &str = "oncegate.clock.step.count";
     /// Questions of the reconciler, by what was `found`.
     pub const PROBE: &str = "oncegate.probe.count";
     /// Outcomes that nobody knows, at least.
@@ -112,6 +114,9 @@ const FROM_THE_START: [&str; 9] = [
 pub(crate) fn begin_at_zero() {
     for name in FROM_THE_START {
         counter!(name).increment(0);
+    }
+    for direction in ["forward", "back"] {
+        counter!(names::CLOCK_STEP, "direction" => direction).increment(0);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use oncegate_core::record::{Record, State};
 use oncegate_core::time::Now;
+use oncegate_engine::ClockSteps;
 use oncegate_store::{Counts, Cursor, Page};
 use oncegate_tower::described::{answer, state};
 use serde_json::{Value, json};
@@ -60,6 +61,12 @@ pub fn page(page: &Page, now: Now, bodies: Bodies) -> Value {
     let records: Vec<_> = page.records.iter().map(|row| for_operator(row, now, bodies)).collect();
     let next = page.next.as_ref().map(Cursor::as_str);
     json!({ "records": records, "unreadable": page.unreadable, "next": next })
+}
+
+/// The steps of the store's clock that a node has noticed since its start.
+#[must_use]
+pub fn clock_steps(steps: ClockSteps) -> Value {
+    json!({ "forward": steps.forward, "back": steps.back })
 }
 
 /// How many records are in each state.

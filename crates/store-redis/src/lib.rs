@@ -4,7 +4,6 @@ mod address;
 mod apply;
 mod ask;
 mod cache;
-mod clock;
 mod error;
 mod history;
 mod io;

@@ -25,7 +25,6 @@ use oncegate_store::{
 };
 
 use crate::address::{Address, BAD_PREFIX, is_prefix, refused};
-use crate::clock::Latest;
 use crate::error::Nature;
 use crate::history::{self, Checks};
 use crate::io::{Io, bounded};
@@ -83,9 +82,8 @@ impl RedisOptions {
         // Whoever may not run scripts, or finds foreign values under our names, learns it now.
         ask::counts(&link, &keys).await?;
         let warnings = link.look_over().settings.warnings();
-        let latest = Latest::of(&address);
         let signals = RedisSignals::new(io, Arc::clone(&link), address.clone(), keys.signals(), limit);
-        Ok(RedisStore { link, keys, warnings, latest, signals: Arc::new(signals), address })
+        Ok(RedisStore { link, keys, warnings, signals: Arc::new(signals), address })
     }
 }
 
@@ -104,7 +102,6 @@ pub struct RedisStore {
     link: Arc<Link<Checks>>,
     keys: Keys,
     warnings: Vec<Warning>,
-    latest: Latest,
     /// Holds the thread that everything runs on.
     signals: Arc<RedisSignals>,
     address: Address,
@@ -234,7 +231,9 @@ impl Store for RedisStore {
     async fn clock(&self) -> Result<Timestamp> {
         let time =
             async move |mut connection| redis::cmd("TIME").query_async::<(i64, i64)>(&mut connection).await;
-        Ok(self.latest.hear(self.link.call("clock", Nature::Reads, time).await?))
+        let (seconds, micros) = self.link.call("clock", Nature::Reads, time).await?;
+        // As the server says it, also if that is earlier than before: the engine must see a step.
+        Ok(Timestamp::from_micros(seconds.saturating_mul(1_000_000).saturating_add(micros)))
     }
 
     fn local_clock(&self) -> Option<Clock> {

@@ -401,9 +401,9 @@ impl<S: Store> Store for Faulty<S> {
 
     fn local_clock(&self) -> Option<Clock> {
         let (clock, shared) = (self.inner.local_clock()?, Arc::clone(&self.shared));
-        Some(Clock::from_fn(move || {
+        Some(clock.set_to(move |now| {
             let plan = shared.plan.lock().unwrap_or_else(PoisonError::into_inner);
-            off_by(clock.now(), plan.clock_off_s)
+            off_by(now, plan.clock_off_s)
         }))
     }
 

@@ -35,19 +35,15 @@ const fn rows(name: &'static str, rule: &'static str, without: &'static str) -> 
 pub(super) const MUTANTS: &[Mutant] = &[
     decide(
         "attack 01: 'not found' is believed before the horizon",
-        "record.terms.horizon.is_some_and(|horizon| asked.is_surely_past(lease_end(record).plus(horizon)))",
-        "{ let _ = asked; true }",
+        "horizon_end(record, *steady_since).is_some_and(|end| asked.is_surely_past(end))",
+        "{ let _ = (asked, steady_since); true }",
     ),
     decide(
         "attack 01: the horizon runs from the life's beginning",
-        "asked.is_surely_past(lease_end(record).plus(horizon))",
-        "asked.is_surely_past(record.created_at.plus(horizon))",
+        "let last_send = lease_end(record).max(doubt.since).max(steady_since);",
+        "let last_send = record.created_at.max(steady_since);",
     ),
-    decide(
-        "attack 01: the horizon ignores clock error",
-        "asked.is_surely_past(lease_end(record).plus(horizon))",
-        "asked.at >= lease_end(record).plus(horizon)",
-    ),
+    decide("attack 01: the horizon ignores clock error", "asked.is_surely_past(end)", "asked.at >= end"),
     decide(
         "attack 03: a completion bounces off failed_retryable",
         "State::Unknown(_) | State::FailedRetryable => settle().noting(Notice::WronglyReleased),\n        State::Pending",

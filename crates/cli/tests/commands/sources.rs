@@ -37,11 +37,14 @@ fn a_store_and_its_gateway_say_the_same() {
         "keys show order-9999-payment",
         "keys show op_00000000000000000000000000",
         "stats",
-        "stats --json",
     ] {
         let (asked, told) = (desk.ask(line), desk.run(&format!("{line} --admin http://{}", gateway.admin)));
         assert_eq!(asked, told, "{line}");
     }
+    // A gateway has watched the clock, and a store by itself has not.
+    let told = desk.run(&format!("stats --json --admin http://{}", gateway.admin));
+    let steps = "\"clock_steps\": {\n    \"back\": 0,\n    \"forward\": 0\n  }";
+    assert_eq!(told.replace(steps, "\"clock_steps\": null"), desk.ask("stats --json"));
 }
 
 #[test]

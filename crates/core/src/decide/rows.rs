@@ -251,7 +251,9 @@ pub(super) fn enter_unknown(record: &Record, reason: Reason, now: Now) -> Record
     }
     let mut next = touched(record, now);
     next.evidence = None;
-    next.state = State::Unknown(Doubt { since: now.at, reconcile_after: now.at, tries: 0, parked: false });
+    // The latest moment that this can be: the horizon is counted from it, by other nodes' clocks.
+    let since = now.at.plus(now.error);
+    next.state = State::Unknown(Doubt { since, reconcile_after: now.at, tries: 0, parked: false });
     next.last_error = Some(reason);
     next.settled_at = None;
     next.expires_at = unsettled_end(record);

@@ -3,6 +3,7 @@
 use oncegate_core::decide::{Arrival, Decision, Event, Finding, Grounds, Next, Notice, Verdict};
 use oncegate_core::identity::Fence;
 use oncegate_core::record::{CrashPolicy, GoneStatus, Holder, State, StateKind};
+use oncegate_core::time::Now;
 
 use super::samples::*;
 use super::table::words;
@@ -22,12 +23,13 @@ fn attack_01_not_found_before_the_horizon_is_not_known() {
     check(at(149), "Done → unknown");
     check(at(150), "Done → failed_retryable");
 
-    // A lapsed holder may send until its lease ends, so there the horizon runs from the lease's end.
+    // A lapsed holder may send until its lease ends, so there the horizon runs from the sweep, which
+    // comes after that end.
     let (row, _) = granted(None, arrival(1), at(0));
     let row = row_after(Some(&row), &Event::Sweep, at(61));
-    let (_, step) = apply(Some(&row), &not_found(&row, at(179)), at(1_000));
-    assert_eq!(words(&step), "Done → unknown");
     let (_, step) = apply(Some(&row), &not_found(&row, at(180)), at(1_000));
+    assert_eq!(words(&step), "Done → unknown");
+    let (_, step) = apply(Some(&row), &not_found(&row, at(181)), at(1_000));
     assert_eq!(words(&step), "Done → failed_retryable");
 
     // Without a declared horizon "not found" never means "did not happen": it is asked until it parks.
@@ -423,4 +425,52 @@ fn an_operators_verdict_is_about_the_version_they_saw() {
     };
     let done = row_after(Some(&unknown), &Event::Verdict(verdict), at(6));
     assert_eq!(done.provider_reference.as_deref(), Some("ch_1"));
+}
+
+/// The store's clock steps forward by an hour. The lease looks lapsed at once, the sweeper writes
+/// `unknown`, and the probe's first "not found" is asked long after lease end + horizon. The original
+/// request is still on its way, and the retry executes too. So the horizon also counts from the moment
+/// the record became `unknown`.
+#[test]
+fn attack_20_the_horizon_counts_from_when_the_record_became_unknown() {
+    let (row, _) = granted(None, arrival(1), at(0));
+    let row = row_after(Some(&row), &Event::Sweep, at(3_600));
+    let check = |asked, expected: &str| {
+        let (_, step) = apply(Some(&row), &not_found(&row, asked), at(10_000));
+        assert_eq!(words(&step), expected);
+    };
+    check(at(3_601), "Done → unknown");
+    check(at(3_719), "Done → unknown");
+    check(at(3_720), "Done → failed_retryable");
+}
+
+/// A node whose clock may be 5 s slow wrote `unknown` with its own time. Counted from there, the horizon
+/// ended 5 s too early. So the record carries the latest moment at which it can have become `unknown`.
+#[test]
+fn attack_20_the_moment_of_doubt_includes_the_error_of_the_clock_that_wrote_it() {
+    let (row, _) = granted(None, arrival(1), at(0));
+    let swept = Now { error: 5 * S, ..at(3_600) };
+    let row = row_after(Some(&row), &Event::Sweep, swept);
+    let State::Unknown(doubt) = &row.state else { panic!("{row:?}") };
+    assert_eq!(doubt.since, at(3_605).at);
+    let (_, step) = apply(Some(&row), &not_found(&row, at(3_724)), at(10_000));
+    assert_eq!(words(&step), "Done → unknown");
+    let (_, step) = apply(Some(&row), &not_found(&row, at(3_725)), at(10_000));
+    assert_eq!(words(&step), "Done → failed_retryable");
+}
+
+/// The record is `unknown` already when the clock steps forward by an hour. Then `since` + horizon lies
+/// in the past although seconds have passed. A node that noticed the step counts the horizon from it.
+#[test]
+fn attack_20_a_step_after_the_record_became_unknown_restarts_the_horizon() {
+    let (row, lease) = granted(None, arrival(1), at(0));
+    let row = row_after(Some(&row), &doubt(lease.holder), at(10));
+    let check = |asked, expected: &str| {
+        let event = not_found_since_step(&row, asked, at(3_610).at);
+        let (_, step) = apply(Some(&row), &event, at(10_000));
+        assert_eq!(words(&step), expected);
+    };
+    check(at(3_611), "Done → unknown");
+    check(at(3_729), "Done → unknown");
+    check(at(3_730), "Done → failed_retryable");
 }

@@ -151,8 +151,13 @@ pub(crate) fn announced(life: Token, status: u16) -> Event {
 
 /// A probe that read `row`, asked at `asked` and found nothing.
 pub(crate) fn not_found(row: &Record, asked: Now) -> Event {
+    not_found_since_step(row, asked, Timestamp::FIRST)
+}
+
+/// The same, by a node that noticed a forward step of the clock at `steady_since`.
+pub(crate) fn not_found_since_step(row: &Record, asked: Now, steady_since: Timestamp) -> Event {
     let token = row.grant.map_or(row.life, |grant| grant.token);
-    let grounds = Grounds::Probe { token, version: row.version, asked };
+    let grounds = Grounds::Probe { token, version: row.version, asked, steady_since };
     did_not_happen(row.life, grounds, asked)
 }
 

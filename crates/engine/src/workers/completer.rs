@@ -307,6 +307,10 @@ impl<S: Store> Engine<S> {
     async fn take(&self, route: &Route, row: &Arc<Record>) -> Result<Option<Box<Held<S>>>, Arc<StoreError>> {
         let Ok(token) = new_token() else { return Ok(None) };
         let policy = route.policy();
+        // The clock was set back: by it the lease might be over before it begins. Another node takes it.
+        if self.now().error >= policy.lease {
+            return Ok(None);
+        }
         let take = Take { token, lease: policy.lease, attempt_deadline: policy.attempt_deadline };
         let in_flight = self.0.writer.in_flight();
         let mut taking = Taking { engine: self, token, over: Arc::clone(row), may_land: true };

@@ -14,10 +14,10 @@ use futures_util::future::join_all;
 use futures_util::{FutureExt, StreamExt};
 use metrics::counter;
 use oncegate_core::audit::Who;
-use oncegate_core::decide::{Ask, Decision, Event, Finding, Grounds, Next, Retry, Verdict};
+use oncegate_core::decide::{Ask, Decision, Event, Finding, Grounds, Next, Retry, Verdict, horizon_end};
 use oncegate_core::record::{Reason, Record, State};
 use oncegate_core::scope::Operation;
-use oncegate_core::time::Now;
+use oncegate_core::time::{Now, Timestamp};
 use oncegate_store::{Due, Store, StoreError};
 
 use super::looked::Looked;
@@ -158,7 +158,9 @@ impl<S: Store> Engine<S> {
             Found::Happened { .. } | Found::DidNotHappen => None,
         };
         let who = Who { reason: why, ..self.0.who.clone() };
-        let verdict = verdict(&row, found, patience, asked, self.now());
+        // Read after `asked`, so that a step that `asked` may have seen is among those that count.
+        let steady_since = self.0.clock.steady_since();
+        let verdict = verdict(&row, found, patience, Asked { at: asked, steady_since }, self.now());
         let id = row.id;
         let stepped = self.step_as(&Event::Verdict(verdict), Some(row), &who).await;
         // Counted when the verdict is written, or is not to be: whoever sees the number sees what came of it.
@@ -190,7 +192,14 @@ const fn word(found: &Found) -> &'static str {
     }
 }
 
-fn verdict(row: &Record, found: Found, patience: Patience, asked: Now, now: Now) -> Verdict {
+/// When a probe was asked, and since when the clock has run without a step.
+#[derive(Clone, Copy)]
+struct Asked {
+    at: Now,
+    steady_since: Timestamp,
+}
+
+fn verdict(row: &Record, found: Found, patience: Patience, asked: Asked, now: Now) -> Verdict {
     let tries = match &row.state {
         State::Unknown(doubt) => doubt.tries,
         _ => 0,
@@ -211,19 +220,25 @@ fn verdict(row: &Record, found: Found, patience: Patience, asked: Now, now: Now)
     Verdict { life: row.life, source: SOURCE.into(), reference, finding }
 }
 
-/// Before the horizon nothing is proved, and what is late may still be found: it is asked again, after longer and longer pauses, once right
-/// after the horizon, and not given up before. The core counts no such question, so how long the doubt has lasted gives the pause.
-fn did_not_happen(row: &Record, retry: Retry, patience: Patience, asked: Now, now: Now) -> Finding {
+/// A "not found". Before the end of the horizon it proves nothing, and a late effect may still be found:
+/// the probe is asked again after growing pauses, and once right after the horizon's end. Such questions
+/// do not count towards parking, so the age of the doubt gives the pause.
+fn did_not_happen(row: &Record, retry: Retry, patience: Patience, asked: Asked, now: Now) -> Finding {
     let Some(grant) = row.grant else { return Finding::NotKnown { version: row.version, retry } };
-    let otherwise = match (row.terms.horizon, &row.state) {
-        (Some(horizon), State::Unknown(doubt)) => {
-            let proves = grant.lease_until.plus(horizon).plus(2 * now.error).plus(AFTER_HORIZON);
+    let otherwise = match (horizon_end(row, asked.steady_since), &row.state) {
+        (Some(end), State::Unknown(doubt)) => {
+            let proves = end.plus(2 * now.error).plus(AFTER_HORIZON);
             let pause = now.at.since(doubt.since).max(patience.backoff).min(patience.backoff_max);
             let at = now.at.plus(pause.mul_f64(fraction()));
             Retry { at: if now.at < proves { at.min(proves) } else { retry.at }, ..retry }
         }
         _ => retry,
     };
-    let grounds = Grounds::Probe { token: grant.token, version: row.version, asked };
+    let grounds = Grounds::Probe {
+        token: grant.token,
+        version: row.version,
+        asked: asked.at,
+        steady_since: asked.steady_since,
+    };
     Finding::DidNotHappen { grounds, backoff: Duration::ZERO, otherwise }
 }

@@ -95,7 +95,9 @@ pub(super) async fn show(
 /// `GET /api/v1/counts`
 pub(super) async fn counts(State(admin): State<Admin>) -> Result<Response, Response> {
     let counts = within(admin.0.engine.store().counts()).await?;
-    Ok(Json(record::counts(&counts)).into_response())
+    let mut counts = record::counts(&counts);
+    counts["clock_steps"] = record::clock_steps(admin.0.engine.stats().clock_steps);
+    Ok(Json(counts).into_response())
 }
 
 /// Any other path.

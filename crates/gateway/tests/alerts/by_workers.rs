@@ -141,3 +141,16 @@ async fn a_message_is_never_claimed() {
     let _ = engine.work(Worker::Apart, &quick(), &Clueless).await.unwrap();
     counting.watched().await.until_firing("OncegateUnclaimedMessages", async || ()).await;
 }
+
+/// The clock of the machine is set while a node is running.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_clock_is_set_back() {
+    let counting = Counting::start().await;
+    let store = shaky();
+    let engine = start(store.clone(), Options::default()).await;
+    let mut watched = counting.watched().await;
+    watched.until_found("oncegate_clock_step_count%7Bdirection=%22back%22%7D==0").await;
+    store.set_clock_off(-3_600);
+    let _ = engine.now();
+    watched.until_firing("OncegateClockStep", async || ()).await;
+}

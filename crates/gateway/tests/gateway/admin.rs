@@ -166,6 +166,7 @@ async fn records_are_listed_newest_first_and_narrowed() {
     let counts = admin(&stage.gateway, "/api/v1/counts").await.json();
     let expected = json!({
         "pending": 0, "in_progress": 0, "completed": 3, "failed_retryable": 1, "unknown": 1, "parked": 1, "expired": 0,
+        "clock_steps": { "forward": 0, "back": 0 },
     });
     assert_eq!(counts, expected);
 }
