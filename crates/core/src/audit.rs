@@ -200,7 +200,7 @@ fn act(before: Option<&Record>, event: &Event, step: &Step, who: &Who) -> Option
             (!as_it_should).then_some(Act::Completed)
         }
         Event::Release { .. } => Some(Act::Released),
-        Event::Doubt { .. } => Some(Act::Doubted),
+        Event::Doubt { .. } | Event::HoldBack { .. } => Some(Act::Doubted),
         Event::CleanUp { .. } => Some(Act::CleanedUp),
         Event::Sweep => Some(Act::Lapsed),
         Event::Ask(Ask::Soon) => Some(Act::Woken),

@@ -63,6 +63,7 @@ pub fn decide(record: Option<&Record>, event: &Event, now: Now) -> Step {
             | Event::Ask(Ask::Claim { .. } | Ask::Again { .. })
             | Event::Forget { .. }
             | Event::Cancel
+            | Event::HoldBack { .. }
             | Event::Reap { .. },
             None,
         ) => Step::keep(Decision::Nothing),
@@ -87,6 +88,7 @@ pub fn decide(record: Option<&Record>, event: &Event, now: Now) -> Step {
             forget(record, *version, reason, *cache_age_max, now)
         }
         (Event::Cancel, Some(record)) => cancel(record, now),
+        (Event::HoldBack { windows }, Some(record)) => hold_back(record, windows, now),
         (Event::Reap { grace }, Some(record)) => reap(record, *grace, now),
     }
 }
@@ -543,6 +545,21 @@ fn cancel(record: &Record, now: Now) -> Step {
         | State::Completed(_)
         | State::FailedRetryable
         | State::Unknown(_) => Step::keep(Decision::Refused(Refusal::Begun)),
+    }
+}
+
+/// What waits to run, or may run again, may have run in the time that was lost: an operator says what became of it.
+fn hold_back(record: &Record, windows: &str, now: Now) -> Step {
+    match &record.state {
+        State::Pending { .. } | State::FailedRetryable => {
+            let next = Record { settled_at: None, ..touched(record, now) };
+            Step::put(quarantined(next, windows, now), Decision::Done).noting(Notice::Parked)
+        }
+        // Nothing runs again while these stand. A lapsed lease and a doubt end by their crash policy and by
+        // probes, which ask about the life, and so about an attempt in the lost time too.
+        State::InProgress | State::Completed(_) | State::Unknown(_) | State::Expired => {
+            Step::keep(Decision::Nothing)
+        }
     }
 }
 

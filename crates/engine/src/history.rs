@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use metrics::gauge;
-use oncegate_core::decide::{Admission, Arrival, Decision, QUARANTINED};
+use oncegate_core::decide::{Admission, Arrival, Decision, Event, QUARANTINED};
 use oncegate_core::record::{Record, State, StateKind};
 use oncegate_core::time::Timestamp;
 use oncegate_store::history::RESTORED;
@@ -155,7 +155,10 @@ impl<S: Store> Engine<S> {
         Ok(self.0.store.leave().await?)
     }
 
-    /// Declares that keys of this time may have been lost. Nodes that run already learn of it with their next look.
+    /// Declares that keys of this time may have been lost, and holds back every record that could run again: it
+    /// may have run in that time. Nodes that run already learn of it with their next look.
+    ///
+    /// May be called again after an error: what is held back already stays so.
     pub async fn declare_quarantine(
         &self,
         since: Timestamp,
@@ -172,7 +175,33 @@ impl<S: Store> Engine<S> {
         };
         self.0.store.declare_quarantine(&quarantine).await?;
         self.0.check_history().await?;
+        for state in [StateKind::FailedRetryable, StateKind::Pending] {
+            self.hold_back(state, &quarantine.id, operator).await?;
+        }
         Ok(quarantine)
+    }
+
+    /// Holds back all records in this state.
+    async fn hold_back(
+        &self,
+        state: StateKind,
+        window: &str,
+        operator: &Operator,
+    ) -> Result<(), Arc<StoreError>> {
+        let event = Event::HoldBack { windows: window.into() };
+        let who = self.operator_who(operator);
+        let filter = Filter { state: Some(state), ..Filter::default() };
+        let mut after = None;
+        loop {
+            let page = self.0.store.browse(&filter, after.as_ref(), PAGE).await?;
+            for record in page.records {
+                self.step_as(&event, Some(Arc::new(record)), &who).await?;
+            }
+            after = page.next;
+            if after.is_none() {
+                return Ok(());
+            }
+        }
     }
 
     /// Ends a quarantine: the keys that it held back, and no other active one does, did not happen, says the operator, and may run.

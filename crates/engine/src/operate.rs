@@ -59,8 +59,8 @@ impl<S: Store> Engine<S> {
         operator: &Operator,
     ) -> Result<Decision, Arc<StoreError>> {
         let reason = Reason::new("operator", operator.reason.clone());
-        let source: Box<str> = format!("operator {}", operator.name).into();
-        let who = Who { name: Some(source.clone()), reason: Some(reason.clone()), ..self.0.who.clone() };
+        let who = self.operator_who(operator);
+        let source: Box<str> = who.name.clone().unwrap_or_default();
         let event = match act {
             Act::AskAgain => Event::Ask(Ask::Again { version }),
             Act::Forget => self.forgetting(version, reason),
@@ -79,6 +79,16 @@ impl<S: Store> Engine<S> {
         self.0.herald.tell(Signal::Forgotten(id));
         self.0.doubts.notify_one();
         Ok(step?.decision)
+    }
+
+    /// Whom the audit trail names for what an operator does.
+    pub(crate) fn operator_who(&self, operator: &Operator) -> Who {
+        let reason = Reason::new("operator", operator.reason.clone());
+        Who {
+            name: Some(format!("operator {}", operator.name).into()),
+            reason: Some(reason),
+            ..self.0.who.clone()
+        }
     }
 
     /// Waits, up to `limit`, until the other nodes are told of what was done here: for a process that acts and ends. What is not told

@@ -90,6 +90,11 @@ pub enum Event {
         /// The longest time for which any node may still replay the answer from its cache.
         cache_age_max: Duration,
     },
+    /// A part of the store's history was lost, and this record, which may run, may have run in that time.
+    HoldBack {
+        /// The quarantines, by id, with commas between them.
+        windows: Box<str>,
+    },
     /// Its owner does not want accepted work any more.
     Cancel,
     /// The reaper looks at a row past retention.

@@ -87,14 +87,18 @@ pub(super) fn refused_reserve(arrival: &Arrival, reason: Reason, now: Now) -> Re
 /// The code of the reason that a quarantined record carries; its words are the windows' ids.
 pub const QUARANTINED: &str = "quarantined";
 
-/// A life that may not begin, because an earlier one may have been lost: it waits for an operator. It has no grant, so no probe can say that
-/// it did not happen: that would be said of this life, and not of the one that was lost.
+/// A life that may not begin or go on, because a part of the store's history was lost: it waits for an operator.
+///
+/// One that never began has no grant, so no probe can say that it did not happen: that would be said of this
+/// life, and not of the one that was lost. A life that is on record keeps its grant: what it did in the lost time
+/// is found by its name.
 pub(super) fn quarantined(begun: Record, windows: &str, now: Now) -> Record {
     let doubt = Doubt { since: now.at, reconcile_after: now.at, tries: 0, parked: true };
     Record {
         state: State::Unknown(doubt),
         last_error: Some(Reason::new(QUARANTINED, windows)),
         unaccounted: true,
+        expires_at: unsettled_end(&begun),
         ..begun
     }
 }

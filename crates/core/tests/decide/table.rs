@@ -416,6 +416,12 @@ pub(crate) const ROWS: &[Row] = &[
         cells: ["–", "Done → completed", "Refused", "Refused", "Refused", "Refused", "Refused", "–"],
     },
     Row {
+        name: "hold back, after a part of the store was lost",
+        first: inline,
+        event: |_| Event::HoldBack { windows: "q1".into() },
+        cells: ["–", "Done → unknown", "–", "–", "–", "Done → unknown", "–", "–"],
+    },
+    Row {
         name: "reap, before retention ends",
         first: inline,
         event: |_| reap(),

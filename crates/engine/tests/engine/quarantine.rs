@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use oncegate_core::audit::Act as Told;
 use oncegate_core::decide::{Arrival, QUARANTINED};
-use oncegate_core::record::{Execution, State, StateKind, StoredRequest};
+use oncegate_core::record::{Execution, Reason, State, StateKind, StoredRequest};
 use oncegate_core::time::Timestamp;
-use oncegate_engine::{Arrived, Engine, NoProbe, OnceError, Operator, Options, Worker, WorkerOptions};
+use oncegate_engine::{
+    Arrived, Engine, NoProbe, OnceError, Operator, Options, Settlement, Worker, WorkerOptions,
+};
 use oncegate_store::Store;
 use oncegate_store::faulty::Fault;
 use oncegate_store::memory::MemoryStore;
@@ -190,4 +192,35 @@ async fn a_key_past_retention_is_held_back_too() {
     let arrived = engine.arrive(&ietf(), request(&ietf(), "k")).await.unwrap();
     assert!(matches!(arrived, Arrived::Unsettled { parked: true, .. }), "{arrived:?}");
     assert_eq!(row(&engine, id(&ietf(), "k")).await.state.kind(), StateKind::Unknown);
+}
+
+/// A backup had a key as released. In the time that a restore lost, its retry had run. After the restore it was
+/// still released, so the next retry ran it a second time, although a quarantine was declared.
+#[tokio::test]
+async fn a_released_key_is_held_back_because_it_may_have_run_in_the_lost_time() {
+    let engine = start(MemoryStore::new(), Options::default()).await;
+    let (released, refused) =
+        (held(&engine, &ietf(), "released").await, Reason::new("refused", "nothing sent"));
+    released.settle(Settlement::Release { reason: refused, backoff: Duration::ZERO }).await;
+    let (.., window) = quarantine(&engine).await;
+    let arrived = engine.arrive(&ietf(), request(&ietf(), "released")).await.unwrap();
+    assert!(matches!(arrived, Arrived::Unsettled { parked: true, .. }), "{arrived:?}");
+    // An operator says that it did not run.
+    assert_eq!(engine.release_quarantine(&window, &ada()).await.unwrap().keys, 1);
+    drop(held(&engine, &ietf(), "released").await);
+}
+
+/// The same of work that a backup had as accepted, and that a worker had run since.
+#[tokio::test]
+async fn accepted_work_is_held_back_because_it_may_have_run_in_the_lost_time() {
+    let engine = start(MemoryStore::new(), Options::default()).await;
+    let deferred = route(|policy| policy.execution = Execution::Deferred);
+    let stored = StoredRequest { method: "POST".into(), target: "/x".into(), headers: vec![], body: vec![] };
+    let arrival = Arrival { request: Some(stored), ..request(&deferred, "later") };
+    assert!(matches!(engine.arrive(&deferred, arrival).await, Ok(Arrived::Accepted { .. })));
+    let (.., window) = quarantine(&engine).await;
+    let id = id(&deferred, "later");
+    assert!(matches!(row(&engine, id).await.state, State::Unknown(doubt) if doubt.parked));
+    assert_eq!(engine.release_quarantine(&window, &ada()).await.unwrap().keys, 1);
+    assert_eq!(row(&engine, id).await.state.kind(), StateKind::Pending, "a worker runs it");
 }
