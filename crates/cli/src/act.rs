@@ -145,7 +145,7 @@ pub(crate) fn confirm(question: &str, otherwise: &str) -> Result<(), Trouble> {
 }
 
 /// Whoever is logged in.
-fn login() -> Option<String> {
+pub(crate) fn login() -> Option<String> {
     variable("LOGNAME").or_else(|| variable("USER"))
 }
 

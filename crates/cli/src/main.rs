@@ -14,6 +14,7 @@ mod forget;
 mod keys;
 mod migrate;
 mod output;
+mod quarantine;
 mod resolve;
 mod serve;
 mod shown;
@@ -53,6 +54,7 @@ enum Command {
     Forget(forget::Args),
     Keys(keys::Args),
     Migrate(migrate::Args),
+    Quarantine(Box<quarantine::Args>),
     Resolve(resolve::Args),
     Serve(serve::Args),
     Stats(stats::Args),
@@ -69,6 +71,7 @@ fn main() -> ExitCode {
         Command::Forget(args) => forget::run(&args),
         Command::Keys(args) => keys::run(&args),
         Command::Migrate(args) => migrate::run(&args),
+        Command::Quarantine(args) => quarantine::run(&args),
         Command::Resolve(args) => resolve::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Stats(args) => stats::run(&args),

@@ -16,6 +16,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use http::HeaderName;
 use oncegate_engine::WorkerOptions;
 use oncegate_tower::Routes;
 
@@ -144,6 +145,8 @@ pub struct Store {
     pub cache_bytes: u64,
     /// A Redis that nodes share in front of it.
     pub shared_cache: Option<Secret>,
+    /// The field in which clients say when they first sent an operation; only a quarantine asks for it.
+    pub request_time_header: Option<HeaderName>,
 }
 
 /// How much at once.

@@ -157,6 +157,10 @@ impl Current {
         let scope = config.scope.clone();
         let layer = Idempotency::new(engine.clone(), scope.clone(), config.layer_routes()?);
         let layer = layer.operations_at(OPERATIONS);
+        let layer = match &config.store.request_time_header {
+            Some(name) => layer.request_time_header(name.clone()),
+            None => layer,
+        };
         let layered = layer.layer(proxy.clone());
         let finisher = layer.finisher(Later(proxy.clone()));
         let may_defer = config.rules().any(|rule| rule.policy.may_defer());

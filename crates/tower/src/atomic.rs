@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
+use http::header::HeaderName;
 use http::{Request, Response};
 use http_body::Body;
 use oncegate_core::classify::Failure;
@@ -40,6 +41,7 @@ use crate::body::{BoxError, RequestBody, ResponseBody};
 use crate::execute::{Ended, ask_for_identity, read};
 use crate::route::Routes;
 use crate::scope::Tenant;
+use crate::sent_at::sent_at;
 use crate::service::{Admitted, Answering, admit, routed};
 use crate::{answer, classify};
 
@@ -62,6 +64,8 @@ struct Shared<S, T> {
     tenant: Box<dyn Tenant>,
     routes: Routes,
     within: Duration,
+    /// The field in which clients say when they first sent an operation.
+    request_time: Option<HeaderName>,
 }
 
 impl<S: Enqueue, T: Transactions> AtomicIdempotency<S, T> {
@@ -73,7 +77,17 @@ impl<S: Enqueue, T: Transactions> AtomicIdempotency<S, T> {
             );
         }
         let (transactions, tenant) = (Arc::new(transactions), Box::new(tenant));
-        Self(Arc::new(Shared { engine, transactions, tenant, routes, within: WITHIN }))
+        Self(Arc::new(Shared { engine, transactions, tenant, routes, within: WITHIN, request_time: None }))
+    }
+
+    /// Believes this field about when the client first sent an operation, see
+    /// [`Idempotency::request_time_header`](crate::Idempotency::request_time_header).
+    #[must_use]
+    pub fn request_time_header(mut self, name: HeaderName) -> Self {
+        if let Some(shared) = Arc::get_mut(&mut self.0) {
+            shared.request_time = Some(name);
+        }
+        self
     }
 
     /// How long a handler may hold its transaction; then it is rolled back. Five seconds by default.
@@ -162,12 +176,13 @@ where
         Err(answered) => return answered,
     };
     let Admitted { key, scope, fingerprint, .. } = &*admitted;
+    let sent_at = sent_at(&admitted.head.headers, shared.request_time.as_ref());
     let span = tracing::info_span!("atomic", route = %route.operation(), key = key.prefix());
     let about = About::alone(policy, Which::Of { scope, key });
     let arrived = match route.arrival(scope.clone(), key.clone(), *fingerprint, None) {
         Ok(arrival) => {
             // Its transaction is its client's; see `new`.
-            let arrival = Arrival { execution: Execution::Inline, ..arrival };
+            let arrival = Arrival { execution: Execution::Inline, sent_at, ..arrival };
             let arriving = shared.engine.arrive_in(&route, arrival, &shared.transactions);
             arriving.instrument(span.clone()).await
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::header::HeaderName;
 use http::{Request, Response};
 use http_body::Body;
 use oncegate_engine::{Engine, Finisher, Probe, WorkerOptions, Workers};
@@ -39,7 +40,18 @@ impl<S: Store> Idempotency<S> {
             operations: may_defer.then(|| OPERATIONS.into()),
             serves_operations: may_defer,
             phases: None,
+            request_time: None,
         }))
+    }
+
+    /// Believes this field about when the client first sent an operation: an HTTP date, RFC 3339 in UTC, or seconds since 1970. After a restore, keys
+    /// that are no UUID of version 7 are placed by it inside or outside of the lost time. To be called before the layer is cloned.
+    #[must_use]
+    pub fn request_time_header(mut self, name: HeaderName) -> Self {
+        if let Some(shared) = Arc::get_mut(&mut self.0) {
+            shared.request_time = Some(name);
+        }
+        self
     }
 
     /// Where a caller can look at its own operations: a path to which an operation's id is added. Problems that a client may

@@ -34,6 +34,7 @@ mod prefer;
 mod read;
 mod route;
 pub mod scope;
+mod sent_at;
 mod service;
 mod settle;
 mod stored;

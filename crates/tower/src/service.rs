@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
+use http::header::HeaderName;
 use http::{HeaderMap, Request, Response, request};
 use http_body::Body;
 use oncegate_core::decide::Arrival;
@@ -30,6 +31,7 @@ use crate::phased::Offer;
 use crate::prefer::Prefer;
 use crate::route::Routes;
 use crate::scope::Tenant;
+use crate::sent_at::sent_at;
 use crate::{answer, classify, execute, fingerprint, headers, key, read, route, scope, settle, stored};
 
 /// What all clones of a service share.
@@ -40,6 +42,8 @@ pub(crate) struct Shared<S: Store> {
     pub(crate) operations: Option<Box<str>>,
     pub(crate) serves_operations: bool,
     pub(crate) phases: Option<Offer<S>>,
+    /// The field in which clients say when they first sent an operation.
+    pub(crate) request_time: Option<HeaderName>,
 }
 
 /// A service whose protected requests take effect once.
@@ -158,9 +162,12 @@ where
 
     let prefer = Prefer::of(&head.headers);
     let execution = execution(policy, prefer);
+    let sent_at = sent_at(&head.headers, shared.request_time.as_ref());
     let kept = stored::of(policy, execution, &head, &body);
     let arrived = match route.arrival(scope.clone(), key.clone(), fingerprint, kept) {
-        Ok(arrival) => shared.engine.arrive_at_once(&route, Arrival { execution, ..arrival }).map_err(Ok),
+        Ok(arrival) => {
+            shared.engine.arrive_at_once(&route, Arrival { execution, sent_at, ..arrival }).map_err(Ok)
+        }
         Err(unavailable) => Err(Err(unavailable)),
     };
     // Whatever may be said of it in a log says which request it was; of a replay nothing is.

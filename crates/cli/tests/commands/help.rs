@@ -4,7 +4,7 @@ use insta::assert_snapshot;
 
 use crate::desk::{Desk, seen};
 
-pub(crate) const COMMANDS: [&str; 18] = [
+pub(crate) const COMMANDS: [&str; 21] = [
     "check",
     "compare",
     "completions",
@@ -20,6 +20,9 @@ pub(crate) const COMMANDS: [&str; 18] = [
     "keys list",
     "keys show",
     "migrate",
+    "quarantine",
+    "quarantine list",
+    "quarantine release",
     "resolve",
     "serve",
     "stats",

@@ -17,6 +17,7 @@ mod gateway;
 mod help;
 mod list;
 mod migrate;
+mod quarantine;
 mod records;
 mod running;
 mod show;

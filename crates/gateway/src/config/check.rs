@@ -240,8 +240,15 @@ fn store(file: &File, given: &Given, source: &Source<'_>) -> Result<Store, Confi
     {
         return Err(source.error(&shared.span(), "is not the URL of a Redis; expected redis://HOST/"));
     }
+    let request_time_header = match &typed.request_time_header {
+        None => None,
+        Some(name) => Some(name.get_ref().parse().map_err(|_| {
+            source.error(&name.span(), "is not the name of a header; expected the like of \"x-request-time\"")
+        })?),
+    };
     Ok(Store {
         url,
+        request_time_header,
         cache_bytes: typed.cache_bytes.unwrap_or(Size(64 << 20)).0,
         shared_cache: typed.shared_cache.as_ref().map(|url| url.get_ref().clone()),
     })

@@ -109,6 +109,7 @@ pub(crate) struct Store {
     pub(crate) url: Option<Spanned<Secret>>,
     pub(crate) cache_bytes: Option<Size>,
     pub(crate) shared_cache: Option<Spanned<Secret>>,
+    pub(crate) request_time_header: Option<Spanned<String>>,
 }
 
 /// `[scope]`

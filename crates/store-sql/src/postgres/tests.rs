@@ -470,6 +470,11 @@ fn every_parameter_is_cast_where_it_first_occurs_and_nowhere_to_another_type() {
         &all.outbox.withdraw,
         &all.outbox.depth,
         &all.outbox.drop_jobs,
+        &all.history.beat,
+        &all.history.leave,
+        &all.history.declare,
+        &all.history.quarantines,
+        &all.history.release,
     ];
     let numbers: BTreeSet<_> = all.iter().map(|query| query.number).collect();
     assert_eq!(numbers, (0..QUERIES).collect(), "all of them, each in its place");

@@ -270,6 +270,67 @@ async fn what_a_node_of_an_earlier_release_would_write_is_refused() {
     }
 }
 
+/// The release before named some keys otherwise, and knew of no quarantine: a node of it that still runs must admit nothing once the schema is newer, and
+/// the error says why. These are its own statements. What it has begun it may settle.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_of_the_release_before_admits_nothing_and_is_told_why() {
+    let place = Place::shared();
+    // It is there first, with its plans made.
+    let raw = older(&place, 13).await;
+    let routines = include_str!("../../migrations/postgres/routines.sql");
+    let close = "CREATE FUNCTION {}.oncegate_close_{}(id bytea, version bigint, expires_at bigint, rest bytea, answer bytea) \
+                 RETURNS void LANGUAGE plpgsql AS $$ BEGIN INSERT INTO {}.record (seq, id, version, state, due_at, rest, look_at, answer) \
+                 VALUES (nextval('{}.batch') * 65536, id, version, 2, expires_at, rest, expires_at + 2305843009213693952, answer); END $$";
+    assert!(routines.contains(
+        "oncegate_close_{name}(id bytea, version bigint, expires_at bigint, rest bytea, answer bytea)"
+    ));
+    let of_schema = |text: &str| text.replace("{}", &place.schema);
+    raw.batch_execute(&of_schema(close)).await.expect("as that release made it");
+    let reserve = "WITH batch AS MATERIALIZED (SELECT nextval('{}.batch') * 65536 AS first), \
+         inserted AS (INSERT INTO {}.record (seq, id, version, state, due_at, rest) \
+         SELECT (SELECT first FROM batch) + place, id, version, 1, due_at, rest \
+         FROM unnest($1::integer[], $2::bytea[], $3::bigint[], $4::bigint[], $5::bytea[]) AS new (place, id, version, due_at, rest) \
+         ON CONFLICT (id) DO NOTHING RETURNING id), \
+         noted AS (INSERT INTO {}.note (about, due_at, first, last) SELECT 1, $6::bigint, first, first + 65535 FROM batch \
+         WHERE EXISTS (SELECT FROM inserted)) \
+         SELECT count(*), CASE WHEN count(*) < cardinality($1) THEN array_agg(id) END FROM inserted";
+    let reserve = raw.prepare(&of_schema(reserve)).await.expect("it is prepared");
+    let row = leased("begun");
+    let rest = row.encode_row();
+    let reserved = async |id: &[u8]| {
+        let (ids, rests) = (vec![id], vec![&rest[..]]);
+        raw.query(&reserve, &[&vec![0_i32], &ids, &vec![1_i64], &vec![1_i64], &rests, &1_i64]).await
+    };
+    reserved(b"before").await.expect("until then it may");
+
+    let store = place.open().await;
+    apply_all(&store, &[crate::place::insert(&row)]).await;
+    let refused = |error: &tokio_postgres::Error| {
+        let error = error.as_db_error().expect("the server says so");
+        assert_eq!(error.code(), &SqlState::CHECK_VIOLATION, "{error:?}");
+        assert_eq!(error.constraint(), Some("this_node_is_older_than_the_schema_upgrade_it"), "{error:?}");
+    };
+    // Planned before the schema was changed, and after.
+    refused(&reserved(b"after").await.expect_err("it is refused"));
+    for text in [
+        "INSERT INTO {}.record (seq, id, version, state, due_at, look_at, rest) \
+         SELECT nextval('{}.batch') * 65536, 'pending', 1, 0, 1, 1, 'rest' ON CONFLICT (id) DO NOTHING RETURNING id, seq",
+        "INSERT INTO {}.record (seq, id, version, state, due_at, look_at, rest, answer) \
+         VALUES (nextval('{}.batch') * 65536, 'joined', 1, 2, 1, 1, 'rest', 'answer') ON CONFLICT (id) DO NOTHING RETURNING 1",
+        "INSERT INTO {}.record (seq, id, version, state, due_at, rest, look_at, answer) \
+         VALUES (nextval('{}.batch') * 65536, 'closed', 1, 2, 1, 'rest', 1, 'answer')",
+        "SELECT {}.oncegate_close_{}('function', 1, 1, 'rest', 'answer')",
+    ] {
+        refused(&raw.batch_execute(&of_schema(text)).await.expect_err("it is refused"));
+    }
+    assert_eq!(place.number("SELECT count(*) FROM {}.record WHERE id IN ('after', 'pending', 'joined', 'closed', 'function')").await, 0);
+    // What it has begun it may settle.
+    let settle = "UPDATE {}.record SET version = 2, state = 3, due_at = 2, look_at = 3, rest = rest, answer = NULL WHERE id = 'before'";
+    assert_eq!(raw.execute(&of_schema(settle), &[]).await.expect("it is settled"), 1);
+    // And one that starts is refused, by the number of scripts.
+    assert!(place.number("SELECT count(*) FROM {}.migration").await > 13);
+}
+
 /// What a schema has, line by line.
 async fn catalogue(place: &Place) -> Vec<String> {
     let text = "

@@ -174,23 +174,42 @@ fn a_damaged_blob_admits_nobody() {
     assert_eq!((error.kind(), error.effect()), (Kind::Unreadable, oncegate_store::Effect::None));
 }
 
-/// A process of the release before, which has the file open while a newer one migrates it: it must not admit what it cannot see.
+/// A process of the release before, which has the file open while a newer one migrates it: it knows of no marks and no quarantines, and names some keys
+/// otherwise. Whatever it tries to admit is refused, by its own statements, and the error says why.
 #[test]
-fn an_older_release_admits_nobody_any_more() {
+fn a_process_of_the_release_before_admits_nothing_and_is_told_why() {
     let place = Place::new();
     let store = place.open();
     applied(&store, &[insert(&reserved("a", 1, LONG_AGO))]);
+    let row = moved_to(&reserved("b", 1, LONG_AGO), StateKind::FailedRetryable, FAR_AHEAD);
+    applied(&store, &[insert(&row)]);
     let others = super::super::super::row::COLUMNS.iter().filter(|column| **column != "layout");
     let columns = others.copied().collect::<Vec<_>>().join(", ");
-    let row = moved_to(&reserved("b", 1, LONG_AGO), StateKind::Unknown, FAR_AHEAD);
-    applied(&store, &[insert(&row)]);
-    let older = format!(
-        "INSERT INTO record ({columns}) SELECT {columns} FROM record WHERE true ON CONFLICT (id) DO NOTHING"
+    let older = [
+        // Two releases ago, and one.
+        format!("INSERT INTO record ({columns}) SELECT {columns} FROM record WHERE true ON CONFLICT (id) DO NOTHING"),
+        format!(
+            "INSERT INTO record ({columns}, layout) SELECT {columns}, 2 FROM record WHERE true ON CONFLICT (id) DO NOTHING"
+        ),
+        // Its batches, with reservations and answers of the happy path.
+        "UPDATE record_reserved SET generation = generation + 1, arrived = arrived + 1, settled = settled WHERE seq = 0".to_owned(),
+        // A caller's transaction, appended; and one that moves a row.
+        "UPDATE record_reserved SET generation = generation + 1, arrived = 1 + max(arrived, coalesce((SELECT max(seq) FROM record), 0)), \
+         settled = settled + 1 WHERE seq = 0 AND generation = generation"
+            .to_owned(),
+        "UPDATE record_reserved SET generation = generation + 1 WHERE seq = 0".to_owned(),
+        // A key that was released is granted once more.
+        "UPDATE record SET state = 1, layout = 2".to_owned(),
+    ];
+    for older in &older {
+        let error = place.raw().execute(older, []).unwrap_err();
+        assert!(error.to_string().contains("a newer release has taken over this file"), "{older}: {error}");
+    }
+    // What it has begun there it may still settle.
+    assert_eq!(
+        place.raw().execute("UPDATE record SET last_error = 'x: y', layout = 2, state = 4", []).unwrap(),
+        1
     );
-    let error = place.raw().execute(&older, []).unwrap_err();
-    assert!(error.to_string().contains("a newer release has taken over this file"), "{error}");
-    // What it has begun it may still settle.
-    assert_eq!(place.raw().execute("UPDATE record SET last_error = 'x: y'", []).unwrap(), 1);
 }
 
 /// Large answers are kept here as well.
