@@ -14,6 +14,7 @@ mod client;
 mod clock;
 mod list;
 mod path;
+mod restore;
 mod workers;
 
 use list::Mutant;
@@ -59,7 +60,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 fn all() -> impl Iterator<Item = &'static Mutant> {
-    [list::MUTANTS, path::MUTANTS, after::MUTANTS, client::MUTANTS, clock::MUTANTS, workers::MUTANTS]
+    [
+        after::MUTANTS,
+        client::MUTANTS,
+        clock::MUTANTS,
+        list::MUTANTS,
+        path::MUTANTS,
+        restore::MUTANTS,
+        workers::MUTANTS,
+    ]
         .into_iter()
         .flatten()
 }

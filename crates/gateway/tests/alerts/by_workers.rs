@@ -57,6 +57,19 @@ async fn a_doubt_grows_old() {
     counting.watched().await.until_firing("OncegateUnknownOld", async || ()).await;
 }
 
+/// A backup is restored under a running node.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_store_is_restored() {
+    let counting = Counting::start().await;
+    let store = oncegate_store::memory::MemoryStore::new();
+    let engine = start(store.clone(), Options::default()).await;
+    let backup = store.backup();
+    engine.check_history().await.unwrap();
+    store.restore(&backup);
+    engine.check_history().await.unwrap();
+    counting.watched().await.until_firing("OncegateStoreRestored", async || ()).await;
+}
+
 /// There is nobody to ask about a doubt, and it is put before a person.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_doubt_is_parked() {

@@ -1,5 +1,8 @@
 -- A restore under running nodes is noticed, lost keys can be quarantined, and a node of the release before begins nothing any more.
 
+-- Nobody takes a place in the order of arrival meanwhile.
+LOCK TABLE {schema}.record IN ACCESS EXCLUSIVE MODE;
+
 -- One row per running process, which it rewrites every few seconds. If it finds another mark than it wrote last, this database has lost acknowledged writes: it was
 -- restored, recovered to a point in time, or a replica that was behind took over.
 CREATE TABLE {schema}.watermark (

@@ -1,0 +1,64 @@
+//! The mutants of restores under a running process, and of quarantines.
+
+use super::list::Mutant;
+
+const APPEND: &str = "crates/store-sql/src/sqlite/append.rs";
+const HISTORY: &str = "crates/engine/src/history.rs";
+const ARRIVE: &str = "crates/engine/src/arrive.rs";
+
+const fn engine(name: &'static str, file: &'static str, rule: &'static str, without: &'static str) -> Mutant {
+    Mutant { name, package: "oncegate-engine", test: "engine", file, rule, without }
+}
+
+/// Every one of them.
+pub(super) const MUTANTS: &[Mutant] = &[
+    engine(
+        "a memory is current by a generation that a restore reaches twice",
+        APPEND,
+        "            || (self.generation == memory.generation && self.mark != memory.mark)",
+        "            || false",
+    ),
+    engine(
+        "a file that is behind the memory is caught up with, as if nothing were lost",
+        APPEND,
+        "        self.generation < memory.generation\n",
+        "        false\n",
+    ),
+    engine(
+        "a watermark that is not what was written last says nothing",
+        HISTORY,
+        "Ok(History::Lost) => self.history.lose(),",
+        "Ok(History::Lost) => {}",
+    ),
+    engine(
+        "the cache answers although the store was restored",
+        ARRIVE,
+        "        if self.is_restored() {\n            return None;\n        }\n",
+        "",
+    ),
+    engine("a quarantine holds no key back", HISTORY, "if covering.is_empty() {", "if true {"),
+    engine(
+        "a key without a time counts as outside of a quarantine",
+        "crates/store/src/history.rs",
+        "time.is_none_or(|time|",
+        "time.is_some_and(|time|",
+    ),
+    engine(
+        "a quarantined key whose record is in doubt is freed by its clean-up",
+        ARRIVE,
+        "self.may_land = (!is_quarantined).then_some(over);",
+        "self.may_land = Some(over);",
+    ),
+    engine(
+        "a release frees keys that another quarantine still holds back",
+        HISTORY,
+        "&& !ids.any(|one| active.contains(&one))",
+        "",
+    ),
+    engine(
+        "workers go on over a store that was restored",
+        "crates/engine/src/workers.rs",
+        "if self.engine.is_restored() {",
+        "if false {",
+    ),
+];
