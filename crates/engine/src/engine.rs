@@ -67,6 +67,8 @@ pub(crate) struct Inner<S> {
     pub(crate) apart_from: Mutex<Option<Apart>>,
     /// How far the reconciler has looked, if the last pass did not get to the end of what is due.
     pub(crate) doubts_looked: Mutex<Looked>,
+    /// The expired rows that the database does not let the reaper change: it goes on behind them.
+    pub(crate) expired_looked: Mutex<Looked>,
     pub(crate) runtime: Handle,
     /// Work that goes on without anybody waiting for it: clean-ups, abandoned attempts.
     pub(crate) behind: Behind,
@@ -109,6 +111,7 @@ impl<S: Store> Engine<S> {
             outbox: Mutex::default(),
             apart_from: Mutex::default(),
             doubts_looked: Mutex::default(),
+            expired_looked: Mutex::default(),
             options,
             runtime,
             behind: Behind::default(),

@@ -2,7 +2,7 @@
 //!
 //! **Invariants:** an outcome leaves only after its commit; the writes of one key are applied in the order of their
 //! submission, at most one of them in a batch; what waits is bounded, and past the bound a new request is refused, never
-//! queued.
+//! queued. A write that the database rejects fails alone.
 //!
 //! Threads of its own, because an embedded store keeps the thread that writes ([`oncegate_store::Writing::Blocks`]) and
 //! a linger of microseconds is finer than a runtime's timer. One for such a store; as many as a store takes batches at once
@@ -41,7 +41,7 @@ const UNIT_BYTES: usize = 1024;
 /// So many who wait are told by a task of the runtime, and fewer by the thread itself.
 const MANY: usize = 8;
 
-/// A commit failed; everybody in it hears the same.
+/// Why a write has no outcome.
 pub(crate) type Failed = Arc<StoreError>;
 
 /// The queue is full.
@@ -214,6 +214,11 @@ fn gone() -> Failed {
     Arc::new(StoreError::new(Kind::Unavailable, Effect::Unknown, "apply").because("the writer has ended"))
 }
 
+fn not_tried(error: &StoreError) -> Failed {
+    let words = format!("the store failed before it was asked for this: {error}");
+    Arc::new(StoreError::new(Kind::Unavailable, Effect::None, "apply").because(words))
+}
+
 /// A request between its arrival and its end.
 #[derive(Debug)]
 pub(crate) struct InFlight(Arc<Shared>);
@@ -258,7 +263,7 @@ impl<S: Store> Thread<S> {
         let Some(batch) = self.next_batch() else { return false };
         let _on_the_way = OnTheWay::new(&self.shared, &batch);
         if !batch.is_empty() {
-            self.commit(batch);
+            let _ = self.commit(batch);
         }
         true
     }
@@ -290,7 +295,10 @@ impl<S: Store> Thread<S> {
         Some(batch)
     }
 
-    fn commit(&self, batch: Batch) {
+    /// Applies a batch and tells all who wait. A batch that the database rejects is divided until only
+    /// the culprit fails; its keys differ, so its parts are independent. `Err`: the store fails, and
+    /// there is no use in asking it for the rest.
+    fn commit(&self, batch: Batch) -> Result<(), Failed> {
         let Batch { writes, waiting } = batch;
         self.batch_size.record(u32::try_from(writes.len()).unwrap_or(u32::MAX));
         self.shared.commits.fetch_add(1, Ordering::Relaxed);
@@ -305,16 +313,37 @@ impl<S: Store> Thread<S> {
                     }
                 };
                 // From a thread of the runtime's own a task is woken without a call to the system; one message there is enough.
-                if many { drop(self.runtime.spawn(async move { tell() })) } else { tell() }
+                if many {
+                    drop(self.runtime.spawn(async move { tell() }))
+                } else {
+                    tell()
+                }
+                Ok(())
+            }
+            Err(error) if error.is_rejection() && writes.len() > 1 => {
+                let (first, second) = Batch { writes, waiting }.divide();
+                match self.commit(first) {
+                    Ok(()) => self.commit(second),
+                    Err(error) => {
+                        second.fail(&not_tried(&error));
+                        Err(error)
+                    }
+                }
             }
             Err(error) => {
-                self.breaker.failed();
                 metrics::counter!(names::STORE_ERROR).increment(1);
-                tracing::warn!(%error, writes = writes.len(), "a commit failed");
                 let error = Arc::new(error);
-                for waiting in waiting {
-                    waiting.tell_failed(&error);
-                }
+                let answered = if error.is_rejection() {
+                    let record = writes.first().map(Write::id);
+                    tracing::error!(%error, ?record, "the database rejected a write");
+                    Ok(())
+                } else {
+                    self.breaker.failed();
+                    tracing::warn!(%error, writes = writes.len(), "a commit failed");
+                    Err(Arc::clone(&error))
+                };
+                Batch { writes, waiting }.fail(&error);
+                answered
             }
         }
     }

@@ -26,6 +26,9 @@ pub enum Kind {
     Full,
     /// What is stored cannot be read: damaged, or written by a newer release.
     Unreadable,
+    /// The database rejected what a write holds, by a constraint, a trigger or a limit on values. It
+    /// will reject the same write again; other writes of the batch may be fine.
+    Rejected,
     /// The store is not set up as it must be.
     Misconfigured,
     /// The store was set back to an earlier state while this process ran: a backup was restored, or acknowledged writes were
@@ -70,6 +73,13 @@ impl StoreError {
         self.effect
     }
 
+    /// The store works, and refused one write of the batch for what it holds or is about. Nothing of the
+    /// batch was written, and the other writes may be applied without that one.
+    #[must_use]
+    pub fn is_rejection(&self) -> bool {
+        self.effect == Effect::None && matches!(self.kind, Kind::Rejected | Kind::Unreadable)
+    }
+
     /// What was being done.
     #[must_use]
     pub const fn operation(&self) -> &'static str {
@@ -84,6 +94,7 @@ impl fmt::Display for StoreError {
             Kind::Contended => "the store is busy with other writers",
             Kind::Full => "the store has no space left",
             Kind::Unreadable => "stored data cannot be read",
+            Kind::Rejected => "the database rejected the write",
             Kind::Misconfigured => "the store is not set up as it must be",
             Kind::Restored => "the store was restored to an earlier state while this process ran",
             Kind::Other => "the store failed",

@@ -112,9 +112,11 @@ impl<S: Store> Faulty<S> {
     }
 
     /// The next `count` batches with a write of this record are rejected as a whole, as by a
-    /// constraint of the database.
+    /// constraint of the database. A later call replaces an earlier one for the same record.
     pub fn reject(&self, id: RecordId, count: usize) {
-        self.plan().rejected.push((id, count));
+        let mut plan = self.plan();
+        plan.rejected.retain(|(other, _)| *other != id);
+        plan.rejected.push((id, count));
     }
 
     /// Sets the store's clock off by so many seconds, for this handle and its clones.
@@ -273,7 +275,7 @@ impl<S: Store> Store for Faulty<S> {
         let _ended = Ended(&self.shared.calls);
         match self.next_fault() {
             Fault::None if self.rejects(batch) => {
-                Err(StoreError::new(Kind::Other, Effect::None, "apply").because("rejected"))
+                Err(StoreError::new(Kind::Rejected, Effect::None, "apply").because("injected"))
             }
             Fault::None => self.inner.apply(batch).await,
             Fault::BeforeWrite => Err(injected(Effect::None, "apply")),

@@ -42,9 +42,13 @@ impl Looked {
         // Those that are met again must not fill the scan.
         let limit = count + self.met.len();
         let scan = store.due_in(what, moments, limit).await?;
-        let is_short = scan.records.len() + scan.unreadable < limit;
         let rows: Vec<_> = scan.records.into_iter().filter(|row| !self.met.contains(&row.id)).collect();
-        Ok(Ahead { is_end: is_short || rows.is_empty(), rows })
+        Ok(Ahead { is_end: !scan.is_cut || rows.is_empty(), rows })
+    }
+
+    /// Whether the next row is the one that has been due for longest.
+    pub(super) fn is_start(&self) -> bool {
+        self.met.is_empty()
     }
 
     /// This one was met.

@@ -24,7 +24,12 @@ impl<S: Store> Engine<S> {
         // Together, so that they share a commit.
         let swept = scan.records.into_iter().map(|row| async move {
             let id = row.id;
-            let stepped = self.step(&Event::Sweep, Some(Arc::new(row))).await?;
+            let stepped = match self.step(&Event::Sweep, Some(Arc::new(row))).await {
+                Ok(stepped) => stepped,
+                // The writer has logged it; the others are swept.
+                Err(error) if error.is_rejection() => return Ok(0),
+                Err(error) => return Err(error),
+            };
             let is_changed = stepped.step.next != Next::Keep;
             if is_changed {
                 tracing::info!(record = %id, "a lease had lapsed");

@@ -54,6 +54,20 @@ impl Batch {
         }
     }
 
+    /// Tells all who wait that nothing came of it.
+    pub(super) fn fail(self, error: &Failed) {
+        for waiting in self.waiting {
+            waiting.tell_failed(error);
+        }
+    }
+
+    /// Two halves, in order.
+    pub(super) fn divide(mut self) -> (Self, Self) {
+        let half = self.len() / 2;
+        let second = Self { writes: self.writes.split_off(half), waiting: self.waiting.split_off(half) };
+        (self, second)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.writes.len()
     }

@@ -15,6 +15,7 @@ mod once;
 mod quarantine;
 mod queue;
 mod races;
+mod rejected_writes;
 mod renewal;
 mod reserve_faults;
 mod restored;

@@ -14,6 +14,7 @@ mod node;
 mod outages;
 mod outbox;
 mod race;
+mod rejected;
 mod schema;
 mod shared_cache;
 mod signals;
@@ -73,6 +74,13 @@ fn main() -> ExitCode {
             outbox::killed_on_postgres,
         ),
         trial("a_killed_outbox_is_finished_by_another_and_charges_once_on_sqlite", outbox::killed_on_sqlite),
+        trial("rows_that_postgres_rejects_to_remove_fail_alone", rejected::on_postgres),
+        trial(
+            "rows_that_postgres_rejects_to_remove_at_the_commit_fail_alone",
+            rejected::on_postgres_deferred,
+        ),
+        trial("rows_that_sqlite_rejects_to_remove_fail_alone", rejected::on_sqlite),
+        trial("rows_that_sqlite_rejects_to_remove_at_the_commit_fail_alone", rejected::on_sqlite_deferred),
         trial("two_processes_racing_through_a_pooler_run_each_key_once", race::pooled),
     ];
     libtest_mimic::run(&Arguments::from_args(), tests).exit_code()

@@ -343,3 +343,38 @@ async fn a_removed_answer_leaves_the_cache() {
     pass(&engine, Worker::Reaper).await;
     assert_eq!(engine.stats().cache_bytes, 0);
 }
+
+/// A row that the database does not let go (another table refers to it) failed the reaper's whole pass,
+/// and as it was the oldest, each later pass met it first: nothing was removed any more. Here more rows
+/// are stuck than a pass can look at.
+#[tokio::test]
+async fn rows_that_the_database_does_not_let_go_hinder_no_others() {
+    const STUCK: usize = 50;
+    let (engine, store, hand) = node().await;
+    let route = hourly();
+    let stuck: Vec<_> = (0..STUCK).map(|n| format!("stuck-{n:02}")).collect();
+    for key in &stuck {
+        completed(&engine, &route, key, "paid").await;
+        store.reject(id(&route, key), usize::MAX);
+    }
+    for n in 0..10 {
+        completed(&engine, &route, &format!("other-{n}"), "paid").await;
+    }
+    hand.turn(OVER);
+    let options = WorkerOptions { batch: 3, ..WorkerOptions::default() };
+    let mut removed = 0;
+    // 16 scans of three rows in each pass.
+    for _ in 0..2 {
+        removed += engine.work(Worker::Reaper, &options, &NoProbe).await.unwrap().changed;
+    }
+    assert_eq!(removed, 10);
+    assert_eq!(keys(&engine).await, stuck);
+    // Once the database lets them go, they are removed too.
+    for key in &stuck {
+        store.reject(id(&route, key), 0);
+    }
+    for _ in 0..3 {
+        removed += engine.work(Worker::Reaper, &options, &NoProbe).await.unwrap().changed;
+    }
+    assert_eq!((removed, keys(&engine).await), (10 + STUCK, vec![]));
+}

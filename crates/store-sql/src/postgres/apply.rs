@@ -1,7 +1,7 @@
 //! A batch is one transaction, sent in one go, and its outcomes leave after the commit. So is whatever else is written.
 //!
 //! **Invariant:** "nothing was written" is said only where no server was reached, or the server itself refused a statement
-//! before the commit. Whatever else goes wrong once the batch is on its way (a lost connection, a time limit, an error or a
+//! before the commit, or rejected the commit by a deferred constraint. Whatever else goes wrong once the batch is on its way (a lost connection, a time limit, an error or a
 //! warning of the commit itself) leaves it in doubt.
 
 use std::collections::HashSet;
@@ -129,6 +129,11 @@ impl Broken {
         Self { failure, effect: Effect::Unknown }
     }
 
+    /// The commit itself failed.
+    fn of_commit(failure: Failure) -> Self {
+        if failure.is_rejection() { Self::none(failure) } else { Self::unknown(failure) }
+    }
+
     /// The server has undone it, and the same again, or much the same, may well work.
     fn is_worth_another_try(&self) -> bool {
         self.effect == Effect::None && (self.failure.is_worth_another_try() || self.is_of_answers())
@@ -179,7 +184,8 @@ async fn done<T>(
     session: Arc<Session>,
     ended: std::result::Result<T, Broken>,
 ) -> std::result::Result<T, Broken> {
-    if ended.is_ok() || ended.as_ref().is_err_and(Broken::is_worth_another_try) {
+    let is_fit = |broken: &Broken| broken.is_worth_another_try() || broken.failure.is_rejection();
+    if ended.is_ok() || ended.as_ref().is_err_and(is_fit) {
         // A refused transaction of several waves is still open.
         if ended.is_ok()
             || matches!(tokio::time::timeout(WRITE_TIMEOUT, session.run("ROLLBACK")).await, Ok(Ok(())))
@@ -295,7 +301,7 @@ async fn transact(
         outcomes.note(applied);
         outcomes.read_refused(session, statements, wave).await.map_err(Broken::none)?;
     }
-    session.run("COMMIT").await.map_err(Broken::unknown)?;
+    session.run("COMMIT").await.map_err(Broken::of_commit)?;
     if session.warnings() != warned {
         return Err(Broken::unknown(warning()));
     }
@@ -314,9 +320,8 @@ async fn in_one_trip<T>(
         (Ok(()), Ok(value), Ok(())) => value,
         // After a refusal the server makes a rollback of the commit.
         (Ok(()), Err(failure), _) if is_refused => return Err(Broken::none(failure)),
-        (Err(failure), ..) | (_, Err(failure), _) | (.., Err(failure)) => {
-            return Err(Broken::unknown(failure));
-        }
+        (Ok(()), Ok(_), Err(failure)) => return Err(Broken::of_commit(failure)),
+        (Err(failure), ..) | (_, Err(failure), _) => return Err(Broken::unknown(failure)),
     };
     if session.warnings() == warned { Ok(value) } else { Err(Broken::unknown(warning())) }
 }

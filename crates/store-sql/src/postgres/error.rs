@@ -40,6 +40,12 @@ impl Failure {
         })
     }
 
+    /// The server rejected what a write holds. Also the commit says so, of a deferred constraint: the
+    /// transaction is rolled back then, because such checks come before anything is committed.
+    pub(super) fn is_rejection(&self) -> bool {
+        self.is_refusal() && self.kind() == Kind::Rejected
+    }
+
     /// Others were in the way, and the server undid it: the same again may well work.
     pub(super) fn is_worth_another_try(&self) -> bool {
         matches!(self.code(), Some(&SqlState::T_R_DEADLOCK_DETECTED | &SqlState::T_R_SERIALIZATION_FAILURE))
@@ -69,6 +75,8 @@ impl Failure {
             // A failover may have left us with a replica; a new connection finds the primary.
             ("08" | "53" | "57", _) | (_, "25006" | "25P03") => Kind::Unavailable,
             ("28" | "3D" | "3F" | "42", _) => Kind::Misconfigured,
+            // Values, constraints, a view's check option, limits on sizes, and exceptions of a user's trigger.
+            ("22" | "23" | "27" | "44" | "54" | "P0", _) => Kind::Rejected,
             ("XX", _) => Kind::Unreadable,
             _ => Kind::Other,
         }

@@ -17,7 +17,7 @@ use super::append::change::{Append, Changed, Place};
 use super::append::packed::{is_reservation, is_settlement};
 use super::append::reserved::{Held, Row};
 use super::append::settled;
-use super::error::Failure;
+use super::error::{Contradiction, Failure, is_rejection};
 use super::places::Places;
 use super::statements::{Table, find, read_one};
 use super::trail;
@@ -139,15 +139,21 @@ impl Batch<'_> {
         if self.table.insert(record, arrival)? {
             return Ok(());
         }
-        Err(format!("{} is in two places; the file was changed by something else", record.id).into())
+        let words = format!("{} is in two places; the file was changed by something else", record.id);
+        Err(Contradiction(words).into())
     }
 
     /// Long in flight is no longer the happy path; and the blobs stay few.
     fn move_old(&mut self, age: Duration) -> Result<(), Failure> {
         for (id, held) in self.append.older_than(age, MOVED_MAX) {
-            if let Row::Readable(record) = &held.row {
-                self.append.leave_flight(id);
-                self.put(record, held.arrival)?;
+            let Row::Readable(record) = &held.row else { continue };
+            match self.put(record, held.arrival) {
+                Ok(()) => self.append.leave_flight(id),
+                // No write of this batch is about it, so none may fail for it: it stays where it is.
+                Err(failure) if is_rejection(&failure) && !self.connection.is_autocommit() => {
+                    tracing::debug!(record = %id, %failure, "the database rejected to move a reservation");
+                }
+                Err(failure) => return Err(failure),
             }
         }
         Ok(())

@@ -29,6 +29,31 @@ impl fmt::Display for CannotOpen {
 
 impl std::error::Error for CannotOpen {}
 
+/// A write that contradicts what the file holds.
+#[derive(Debug)]
+pub(super) struct Contradiction(pub(super) String);
+
+impl fmt::Display for Contradiction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Contradiction {}
+
+/// Whether `COMMIT` failed by a deferred foreign key: SQLite checks them before it writes anything, so
+/// nothing is committed.
+pub(super) fn is_deferred_violation(failure: &Failure) -> bool {
+    let error = failure.downcast_ref::<rusqlite::Error>().and_then(rusqlite::Error::sqlite_error);
+    error.is_some_and(|error| error.extended_code == rusqlite::ffi::SQLITE_CONSTRAINT_FOREIGNKEY)
+}
+
+/// Whether SQLite rejected what a write holds.
+pub(super) fn is_rejection(failure: &Failure) -> bool {
+    failure.is::<Contradiction>()
+        || failure.downcast_ref::<rusqlite::Error>().is_some_and(|error| kind(error) == Kind::Rejected)
+}
+
 /// Says what `failure` during `operation` means.
 pub(super) fn store_error(failure: Failure, operation: &'static str, effect: Effect) -> StoreError {
     let kind = if let Some(error) = failure.downcast_ref::<rusqlite::Error>() {
@@ -37,6 +62,8 @@ pub(super) fn store_error(failure: Failure, operation: &'static str, effect: Eff
         kind(&cannot_open.error)
     } else if failure.is::<Restored>() {
         Kind::Restored
+    } else if is_rejection(&failure) {
+        Kind::Rejected
     } else if failure.is::<Malformed>() || failure.is::<KeyError>() || failure.is::<ScopeError>() {
         Kind::Unreadable
     } else {
@@ -49,6 +76,7 @@ fn kind(error: &rusqlite::Error) -> Kind {
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Kind::Contended,
         Some(ErrorCode::DiskFull) => Kind::Full,
+        Some(ErrorCode::ConstraintViolation | ErrorCode::TooBig | ErrorCode::TypeMismatch) => Kind::Rejected,
         // `None`: a column that does not hold what its type says.
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) | None => Kind::Unreadable,
         Some(ErrorCode::CannotOpen | ErrorCode::SystemIoFailure) => Kind::Unavailable,

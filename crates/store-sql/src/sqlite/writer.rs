@@ -13,7 +13,7 @@ use super::append::Shared;
 use super::apply::apply_in;
 use super::checkpoint::Checkpointer;
 use super::connection;
-use super::error::{Failure, store_error};
+use super::error::{Failure, is_deferred_violation, store_error};
 use super::file::{Identity, identity};
 use super::places::Places;
 use super::statements::run;
@@ -128,7 +128,8 @@ pub(super) fn commit(inner: &mut Inner, batch: &[Write], now: Timestamp) -> Resu
 }
 
 /// What fails before `COMMIT` is rolled back and was never written; what fails in it may have been: the log's frames can be
-/// whole on disk although the call that made them durable failed, and a restart would find them.
+/// whole on disk although the call that made them durable failed, and a restart would find them. Only a deferred foreign key is known to have
+/// prevented it.
 fn transact<T>(
     connection: &Connection,
     operation: &'static str,
@@ -149,7 +150,8 @@ fn transact<T>(
         Ok(()) => Ok(done),
         Err(failure) => {
             roll_back(connection);
-            Err(store_error(failure, "commit", Effect::Unknown))
+            let effect = if is_deferred_violation(&failure) { Effect::None } else { Effect::Unknown };
+            Err(store_error(failure, "commit", effect))
         }
     }
 }
