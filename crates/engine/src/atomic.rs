@@ -499,12 +499,16 @@ impl<S: Enqueue, T: Transactions> InTransaction<S, T> {
             }
             (None, None) => self.write_and_commit(transaction, &write, patience).await,
         };
-        match committed {
+        let confirmed = match committed {
             Ok(()) => {
                 // The next writer need not wait for what is done with the answer.
                 drop(self.turn.take());
-                EndedIn::Committed(Arc::clone(row))
+                self.confirm(patience).await
             }
+            not => not,
+        };
+        match confirmed {
+            Ok(()) => EndedIn::Committed(Arc::clone(row)),
             Err(NotCommitted::Overtaken(arrived)) => EndedIn::Overtaken(arrived),
             Err(NotCommitted::RolledBack(error)) => EndedIn::RolledBack(error),
             Err(NotCommitted::InDoubt) => EndedIn::InDoubt,
@@ -526,6 +530,15 @@ impl<S: Enqueue, T: Transactions> InTransaction<S, T> {
                     Err(_) => EndedIn::InDoubt,
                 }
             }
+        }
+    }
+
+    /// A commit that only the primary has is one in doubt.
+    async fn confirm(&mut self, patience: Duration) -> Result<(), NotCommitted<S>> {
+        match tokio::time::timeout(patience, self.engine.0.store.confirm()).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(NotCommitted::NotAcknowledged(error)),
+            Err(_) => Err(NotCommitted::InDoubt),
         }
     }
 

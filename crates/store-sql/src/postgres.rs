@@ -29,6 +29,7 @@ mod jobs;
 mod join;
 mod link;
 mod migrate;
+mod replication;
 mod row;
 mod scan;
 mod session;
@@ -46,6 +47,7 @@ pub use checks::Warning;
 use error::Failure;
 pub use error::is_of_the_statement;
 use link::Link;
+use replication::{HAS_STANDBYS, Replication};
 use session::{Pooling, Session};
 pub use settings::Pooler;
 use settings::{Schema, Settings};
@@ -116,11 +118,13 @@ impl PostgresOptions {
             tracing::warn!(%warning, "acknowledged keys may be lost");
         }
         let realm = read_realm(&session, &settings.schema).await.map_err(failed)?;
+        let has_standbys = read_has_standbys(&session).await.map_err(failed)?;
         let is_pooled = session.pooling() == Pooling::Pooled;
         Ok(PostgresStore {
             statements: Statements::new(&settings.schema),
             joining: join::Statements::new(&settings.schema),
             writers: Writers::new(&settings, self.writers),
+            replication: Replication::new(&settings, has_standbys),
             reads,
             scans: Link::new(Arc::clone(&settings), SETUP_READ),
             pages: Link::new(Arc::clone(&settings), SETUP_PAGES),
@@ -139,6 +143,11 @@ async fn read_realm(session: &Session, schema: &Schema) -> std::result::Result<R
     Ok(Realm::from_bytes(bytes))
 }
 
+async fn read_has_standbys(session: &Session) -> std::result::Result<bool, Failure> {
+    let rows = session.query_once(&format!("SELECT {HAS_STANDBYS}"), &[]).await?;
+    Ok(rows.first().map_or(Ok(false), |row| row.try_get(0))?)
+}
+
 /// A store in one schema of a PostgreSQL database. Connections are opened when they are needed, and again when they are lost.
 #[derive(Debug)]
 pub struct PostgresStore {
@@ -146,6 +155,7 @@ pub struct PostgresStore {
     /// For a caller's transaction.
     joining: join::Statements,
     writers: Writers,
+    replication: Replication,
     /// Reads by id, which somebody waits for.
     reads: Link,
     /// Workers' scans.
@@ -193,6 +203,10 @@ impl PostgresStore {
 
 type Found = Result<Option<Record>>;
 
+fn shows_a_row(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Refused { current: Some(_) } | Outcome::Unreadable { .. })
+}
+
 impl Store for PostgresStore {
     fn capability(&self) -> Capability {
         Capability {
@@ -206,15 +220,24 @@ impl Store for PostgresStore {
         if batch.is_empty() {
             return Ok(Vec::new());
         }
-        self.writers.apply(&self.statements, batch).await
+        let outcomes = self.writers.apply(&self.statements, batch).await?;
+        if outcomes.iter().any(shows_a_row) {
+            let confirmed = self.replication.confirm().await;
+            confirmed.map_err(|failure| failure.during("apply", Effect::Unknown))?;
+        }
+        Ok(outcomes)
     }
 
     async fn read(&self, ids: &[RecordId]) -> Result<Vec<Result<Option<Record>>>> {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
-        let rows = self.reads.read(|session| self.read_rows(session, ids)).await;
-        rows.map_err(|failure| failure.during("read", Effect::None))
+        let failed = |failure: Failure| failure.during("read", Effect::None);
+        let rows = self.reads.read(|session| self.read_rows(session, ids)).await.map_err(failed)?;
+        if rows.iter().any(|row| !matches!(row, Ok(None))) {
+            self.replication.confirm().await.map_err(failed)?;
+        }
+        Ok(rows)
     }
 
     async fn due_in(&self, what: Due, moments: Moments, limit: usize) -> Result<Scan> {
@@ -315,6 +338,7 @@ impl Store for PostgresStore {
         let clock = self.reads.read(|session| async move {
             let rows = session.query(&statements.clock, &[]).await?;
             let row = rows.first().ok_or_else(|| Failure::Words("no time".to_owned()))?;
+            self.replication.set_has_standbys(row.try_get(1)?);
             Ok(Timestamp::from_micros(row.try_get(0)?))
         });
         clock.await.map_err(|failure| failure.during("clock", Effect::None))

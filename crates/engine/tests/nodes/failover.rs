@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use oncegate_core::policy::Profile;
-use oncegate_engine::Options;
+use oncegate_engine::{Arrived, Options, Settled};
 use oncegate_store_sql::PostgresStore;
 use oncegate_test_servers::{Postgres, Replication, wait_until};
 
 use crate::actor::block_on;
 use crate::load::Load;
-use crate::world::{completed, granted, node, replayed, request, route};
+use crate::world::{complete, completed, granted, node, replayed, request, route};
 
 const SECONDS: Duration = Duration::from_secs(5);
 
@@ -47,6 +47,59 @@ pub(crate) fn synchronous() {
     let ledger = load.check(&standby.url());
     println!("failover to a synchronous standby: {ledger:?}; a fresh key on every node after {recovery:?}");
     assert!(recovery < SECONDS, "{recovery:?}");
+}
+
+/// A commit waits for its synchronous standby, and the wait is cancelled (by an operator, or by a
+/// `statement_timeout`). The row is visible then, and the standby does not have it. The holder read its
+/// own completion there, took its doubt for resolved and answered; the primary died, and a response that
+/// the client had seen was gone (attack 26).
+pub(crate) fn cancelled_wait() {
+    interrupted_wait("pg_cancel_backend");
+}
+
+/// The same where the session that waits is terminated.
+pub(crate) fn terminated_wait() {
+    interrupted_wait("pg_terminate_backend");
+}
+
+fn interrupted_wait(interrupt: &str) {
+    const WAITING: &str = "from pg_stat_activity where wait_event = 'SyncRep'";
+    let mut primary = Postgres::start(&[]);
+    let mut standby = primary.standby(Replication::Synchronous);
+    let url = both(&primary, &standby);
+    let route = route(Profile::Ietf, |_| ());
+    let (runtime, (engine, held)) = block_on_still(async {
+        let engine = node(&url, Options::default()).await;
+        let mut held = granted(engine.arrive(&route, request(&route, "k")).await.unwrap());
+        held.begin().unwrap();
+        (engine, held)
+    });
+    leave_behind(&primary, &standby);
+    let settling = runtime.spawn(held.settle(complete("paid")));
+    let count = || primary.sql(&format!("select count(*) {WAITING}"));
+    wait_until("the completion waits for the standby", || count() == "1");
+    let _true = primary.sql(&format!("select {interrupt}(pid) {WAITING}"));
+    wait_until("the completion is visible", || {
+        primary.sql("select count(*) from oncegate.record where state = 2") == "1"
+    });
+    // The client asks again, by another node: it must not be shown what only the primary has.
+    runtime.block_on(async {
+        let other = node(&url, Options::default()).await;
+        match other.arrive(&route, request(&route, "k")).await {
+            Err(_) | Ok(Arrived::Busy { .. }) => {}
+            Ok(shown) => panic!("only the primary has this: {shown:?}"),
+        }
+    });
+    primary.kill_9();
+    standby.promote();
+    let settled = runtime.block_on(settling).unwrap();
+    assert!(matches!(settled, Settled::Done(_)), "{settled:?}");
+    runtime.block_on(async {
+        let fresh = node(&url, Options::default()).await;
+        let again = fresh.arrive(&route, request(&route, "k")).await.unwrap();
+        assert_eq!(replayed(again), "paid", "the holder was told that this is recorded");
+        drop(engine);
+    });
 }
 
 /// Nothing waits for an asynchronous standby, and start-up says so. What it warns of comes true: an answer that was given is gone

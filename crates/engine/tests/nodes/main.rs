@@ -53,6 +53,14 @@ fn main() -> ExitCode {
             outages::stopped_ten_times,
         ),
         trial("a_failover_to_a_synchronous_standby_loses_nothing_acknowledged", failover::synchronous),
+        trial(
+            "a_completion_whose_wait_for_the_standby_is_cancelled_survives_a_failover",
+            failover::cancelled_wait,
+        ),
+        trial(
+            "a_completion_whose_wait_for_the_standby_is_terminated_survives_a_failover",
+            failover::terminated_wait,
+        ),
         trial("a_failover_to_an_asynchronous_standby_loses_what_start_up_warned_of", failover::asynchronous),
         trial("a_reserve_cut_in_its_commit_is_granted_once", cuts::reserve),
         trial("a_reserve_cut_in_its_commit_and_given_up_leaves_a_key_that_works", cuts::reserve_given_up),

@@ -178,6 +178,14 @@ async fn attempt_one(
     done(link, session, ended.unwrap_or_else(|_| Err(Broken::unknown(Failure::TimedOut)))).await
 }
 
+/// Runs text that gives nothing, in a transaction of its own. An error, because of a warning too, says nothing about the effect.
+pub(super) async fn attempt_text(link: &Link, text: &str) -> std::result::Result<(), Failure> {
+    let session = link.take().await?;
+    let ended = tokio::time::timeout(WRITE_TIMEOUT, in_one_trip(&session, session.run(text))).await;
+    let ended = ended.unwrap_or_else(|_| Err(Broken::unknown(Failure::TimedOut)));
+    done(link, session, ended).await.map_err(|broken| broken.failure)
+}
+
 /// Puts back the session, if it is fit for more.
 async fn done<T>(
     link: &Link,

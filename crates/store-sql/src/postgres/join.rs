@@ -156,10 +156,14 @@ impl Join for PostgresStore {
         let values = [bytes(id.as_bytes()), int(self.joining.lock_of(id))];
         let shown = ask(connection, "take", &self.joining.take, &values).await?;
         let row = shown.into_iter().next().unwrap_or_default();
-        match row.number {
-            Some(1) => Ok(Taken::Mine(decode(id, &row)?)),
-            _ => Ok(Taken::Twin),
+        if row.number != Some(1) {
+            return Ok(Taken::Twin);
         }
+        let shown = decode(id, &row)?;
+        if shown.is_some() {
+            self.confirm().await?;
+        }
+        Ok(Taken::Mine(shown))
     }
 
     async fn take_after(&self, connection: &mut dyn Connection, id: RecordId) -> Result<Taken> {
@@ -169,6 +173,10 @@ impl Join for PostgresStore {
             Taken::Mine(_) => Ok(Taken::Mine(read_one(self, id).await?.map(Box::new))),
             Taken::Twin => Ok(Taken::Twin),
         }
+    }
+
+    async fn confirm(&self) -> Result<()> {
+        self.replication.confirm().await.map_err(|failure| failure.during("confirm", Effect::Unknown))
     }
 
     async fn join(&self, connection: &mut dyn Connection, write: &Write) -> Result<Joined> {

@@ -6,6 +6,7 @@
 
 use tokio_postgres::types::Type;
 
+use super::replication::HAS_STANDBYS;
 use super::settings::Schema;
 use history::History;
 use jobs::Outbox;
@@ -305,7 +306,7 @@ impl Statements {
                     i64::MAX
                 ),
             ),
-            clock: query(10, format!("SELECT {now}")),
+            clock: query(10, format!("SELECT {now}, {HAS_STANDBYS}")),
             counts: query(
                 11,
                 format!(

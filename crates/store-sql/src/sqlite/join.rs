@@ -134,6 +134,8 @@ impl Join for SqliteStore {
 
     /// A new key with a plain answer, appended to `record_settled` as the store's own are, if the memory is where the file is: its own statement finds that out.
     fn last(&self, write: &Write) -> Option<Last> {
+        // Then it is `join`, which says why.
+        self.writer.check_file().ok()?;
         let (Change::Insert(record), None) = (&write.change, &write.entry) else { return None };
         let packed = settled::packed(record)?;
         let Lacks { mark, next } = self.shared.lacks(record.id)?;
@@ -152,6 +154,7 @@ impl Join for SqliteStore {
     }
 
     async fn take(&self, _: &mut dyn Connection, id: RecordId) -> Result<Taken> {
+        self.writer.check_file()?;
         Ok(Taken::Mine(read_one(self, id).await?.map(Box::new)))
     }
 
@@ -160,7 +163,13 @@ impl Join for SqliteStore {
         self.take(connection, id).await
     }
 
+    /// There is one file.
+    async fn confirm(&self) -> Result<()> {
+        Ok(())
+    }
+
     async fn join(&self, connection: &mut dyn Connection, write: &Write) -> Result<Joined> {
+        self.writer.check_file()?;
         let (record, expected) = match &write.change {
             Change::Insert(record) => (record, None),
             Change::Swap { expect, record } => (record, Some(expect.as_raw())),

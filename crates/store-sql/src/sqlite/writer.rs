@@ -81,6 +81,11 @@ impl Writer {
         job(&inner.connection, &inner.shared).map_err(|failure| store_error(failure, operation, Effect::None))
     }
 
+    /// Whether the file is still the one that was opened. Whoever commits into it by a connection of its own asks just before.
+    pub(super) fn check_file(&self) -> Result<()> {
+        self.file.check()
+    }
+
     fn write<T>(&self, job: impl FnOnce(&mut Inner) -> Result<T>) -> Result<T> {
         let inner = &mut *self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         self.file.check()?;

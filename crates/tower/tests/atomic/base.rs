@@ -276,6 +276,12 @@ pub(crate) struct OnSqliteDedicated {
     pool: SqliteDedicated,
 }
 
+impl OnSqliteDedicated {
+    pub(crate) fn path(&self) -> PathBuf {
+        self.of.path()
+    }
+}
+
 impl Base for OnSqliteDedicated {
     type Store = SqliteStore;
     type Pool = SqliteDedicated;

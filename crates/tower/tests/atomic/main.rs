@@ -77,6 +77,7 @@ mod endings;
 mod enqueued;
 mod last;
 mod library;
+mod moved;
 mod node;
 mod ordinary;
 mod phases;
@@ -92,6 +93,7 @@ mod row;
 #[path = "../layer/stage.rs"]
 #[expect(dead_code, reason = "another test needs more of it")]
 mod stage;
+mod standby;
 mod together;
 mod tokio_postgres_client;
 mod turns;

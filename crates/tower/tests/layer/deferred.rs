@@ -7,18 +7,17 @@ use axum::Router;
 use axum::extract::Request;
 use http::StatusCode;
 use http_body_util::BodyExt as _;
-use oncegate_core::policy::{Profile, WhileInProgress};
+use oncegate_core::policy::{AfterDoubt, Profile, WhileInProgress};
 use oncegate_engine::{Engine, Options, WorkerOptions, Workers};
 use oncegate_store::faulty::{Fault, Faulty};
 use oncegate_store::memory::MemoryStore;
-use oncegate_test_servers::until;
 use oncegate_tower::phased::Completing;
 use oncegate_tower::{Attempt, Idempotency, Routes, scope};
 use tokio::net::TcpListener;
 
 use crate::client::{Call, within};
 use crate::reply::Reply;
-use crate::stage::{Gate, policy};
+use crate::stage::{Gate, id_of, policy};
 
 /// What a run saw: its request line, its headers' names, its body, whose it is, and under which key.
 type Run = (String, Vec<String>, String, Option<String>, String);
@@ -46,10 +45,12 @@ impl Service {
         let inline = policy(Profile::Ietf, |policy| {
             policy.respond_async = true;
             policy.in_progress = WhileInProgress::Accept;
+            policy.after_doubt = AfterDoubt::Accept;
             policy.wait_limit = Duration::from_secs(20);
         });
         let routes = Routes::none().route("POST /jobs/{id}", accepted).unwrap();
         let routes = routes.route("POST /now", inline.clone()).unwrap();
+        let routes = routes.route("POST /doubted", inline.clone()).unwrap();
         let routes = routes.route("POST /later", inline).unwrap();
         let routes = routes.route("POST /inline", Profile::Ietf).unwrap();
         let (gate, runs) = (Gate::new(), Arc::<Mutex<Vec<Run>>>::default());
@@ -77,6 +78,10 @@ impl Service {
                     // Released: a 503 did nothing.
                     if head.uri.path() == "/now" {
                         return (StatusCode::SERVICE_UNAVAILABLE, "later");
+                    }
+                    // What it did is not known.
+                    if head.uri.path() == "/doubted" {
+                        return (StatusCode::GATEWAY_TIMEOUT, "no answer");
                     }
                     (StatusCode::OK, "done")
                 }
@@ -231,25 +236,39 @@ async fn what_may_have_been_accepted_is_told_so() {
     assert_eq!(service.runs.lock().unwrap().len(), 1);
 }
 
-/// What ran while its client waited, and was released, is run again by its client alone: 202 would have been a promise that nobody keeps.
+/// A request runs while its client waits, on a route that allows `respond-async` and accepts duplicates. A
+/// duplicate that did not prefer that was answered 202 all the same; the attempt was released, no worker ran it,
+/// and the promise was broken. Such a duplicate is told 409, as on any other inline route.
 #[tokio::test]
 async fn what_ran_inline_is_described_and_not_promised() {
     let service = Service::start().await;
     let call = Call::post("/now").key("one").json("{}");
     let mut first = call.open(service.addr).await;
     service.gate.entered().await;
-    let mut held = call.clone().header("prefer", b"wait=20").open(service.addr).await;
-    until("the one that is held was told to wait", async || service.engine.stats().commits >= 2).await;
     let busy = call.send(service.addr).await;
-    assert_eq!(busy.status, 202, "{busy:?}");
-    let place = busy.header("location").unwrap().to_owned();
+    busy.expect_problem(409, "in_progress");
+    call.clone().header("prefer", b"wait=20").send(service.addr).await.expect_problem(409, "in_progress");
     service.gate.open();
     assert_eq!(first.reply().await.unwrap().status, 503);
-    let told = within(held.reply()).await.unwrap();
-    assert!(!String::from_utf8_lossy(&told.body).contains("failed_retryable"), "{told:?}");
+    let place = format!("/operations/{}", id_of("one"));
     let shown = service.ask("GET", "acme", &place).await;
     assert_eq!((shown.status, shown.header("content-type")), (200, Some("application/json")), "{shown:?}");
     let shown: serde_json::Value = serde_json::from_slice(&shown.body).unwrap();
     assert_eq!(shown["state"], "failed_retryable", "{shown}");
     assert_eq!(shown["attempts"], 1, "{shown}");
+}
+
+/// The same where the outcome of the inline attempt is unknown: once somebody proves that it did not happen, only
+/// its client runs it again. A duplicate that prefers `respond-async` makes it deferred, and then 202 is true.
+#[tokio::test]
+async fn a_doubt_about_what_ran_inline_is_promised_only_to_who_prefers_it() {
+    let service = Service::start().await;
+    let call = Call::post("/doubted").key("one").json("{}");
+    service.gate.open();
+    assert_eq!(call.send(service.addr).await.status, 504);
+    call.send(service.addr).await.expect_problem(409, "outcome_unknown");
+    let reply = call.clone().header("prefer", b"respond-async").send(service.addr).await;
+    let place = expect_accepted(&reply, "unknown");
+    let reply = call.send(service.addr).await;
+    assert_eq!(expect_accepted(&reply, "unknown"), place, "it is deferred from then on");
 }
