@@ -163,6 +163,9 @@ impl Memory {
 
     /// The mark at which neither of the two tables has it, if that is what is known; and the next place in `record_settled`.
     fn lacks(&self, id: RecordId) -> Option<Lacks> {
+        if self.reserved.damaged().is_some() {
+            return None;
+        }
         match self.find(id) {
             Found::Elsewhere => Some(Lacks { mark: self.at?.mark, next: self.settled }),
             Found::InFlight(_) | Found::SettledAt(_) => None,

@@ -17,7 +17,7 @@ use super::append::change::{Append, Changed, Place};
 use super::append::packed::{is_reservation, is_settlement};
 use super::append::reserved::{Held, Row};
 use super::append::settled;
-use super::error::{Contradiction, Failure, is_rejection};
+use super::error::{Contradiction, Failure, PerhapsReserved, is_rejection};
 use super::places::Places;
 use super::statements::{Table, find, read_one};
 use super::trail;
@@ -56,6 +56,8 @@ enum Done {
     Applied,
     /// By the row that is here.
     Refused(Place),
+    /// By a row that cannot be told.
+    Perhaps(PerhapsReserved),
 }
 
 impl Batch<'_> {
@@ -77,6 +79,7 @@ impl Batch<'_> {
                 Ok(Outcome::Applied)
             }
             Done::Refused(place) => self.refused(id, place),
+            Done::Perhaps(problem) => Ok(Outcome::Unreadable { problem: problem.to_string() }),
         }
     }
 
@@ -84,6 +87,10 @@ impl Batch<'_> {
         let place = self.append.place(record.id)?;
         if !matches!(place, Place::Elsewhere) {
             return Ok(Done::Refused(place));
+        }
+        if let Some(problem) = self.append.damaged() {
+            let is_there = find(self.connection, record.id)?.is_some();
+            return Ok(if is_there { Done::Refused(place) } else { Done::Perhaps(problem) });
         }
         if is_reservation(record) {
             if self.append.has_records() && find(self.connection, record.id)?.is_some() {
@@ -130,7 +137,7 @@ impl Batch<'_> {
         if !is_applied {
             return Ok(Done::Refused(place));
         }
-        self.append.strip(id);
+        self.append.strip(id)?;
         Ok(Done::Applied)
     }
 
@@ -171,6 +178,9 @@ impl Batch<'_> {
             Place::Elsewhere => read_one(self.connection, id)?,
         };
         Ok(match current {
+            Ok(None) if let Some(problem) = self.append.damaged() => {
+                Outcome::Unreadable { problem: problem.to_string() }
+            }
             Ok(current) => Outcome::Refused { current: current.map(Arc::new) },
             Err(problem) => Outcome::Unreadable { problem: problem.to_string() },
         })

@@ -41,6 +41,25 @@ impl fmt::Display for Contradiction {
 
 impl std::error::Error for Contradiction {}
 
+/// A key was found nowhere, but a row of reservations is damaged, and may have named it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PerhapsReserved {
+    /// Its place in `record_reserved`.
+    pub(super) seq: i64,
+}
+
+impl fmt::Display for PerhapsReserved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { seq } = self;
+        write!(
+            f,
+            "the key may be among reservations that cannot be read: the row {seq} of record_reserved is damaged"
+        )
+    }
+}
+
+impl std::error::Error for PerhapsReserved {}
+
 /// Whether `COMMIT` failed by a deferred foreign key: SQLite checks them before it writes anything, so
 /// nothing is committed.
 pub(super) fn is_deferred_violation(failure: &Failure) -> bool {
@@ -64,7 +83,11 @@ pub(super) fn store_error(failure: Failure, operation: &'static str, effect: Eff
         Kind::Restored
     } else if is_rejection(&failure) {
         Kind::Rejected
-    } else if failure.is::<Malformed>() || failure.is::<KeyError>() || failure.is::<ScopeError>() {
+    } else if failure.is::<Malformed>()
+        || failure.is::<PerhapsReserved>()
+        || failure.is::<KeyError>()
+        || failure.is::<ScopeError>()
+    {
         Kind::Unreadable
     } else {
         Kind::Other

@@ -27,6 +27,7 @@ use super::append::reserved::{Held, Row};
 use super::append::settled::{self, Head};
 use super::append::{self, Found, Lacks, Memory, Shared, Stamp};
 use super::row::{self, COLUMNS, IDENTITY};
+use super::statements;
 use super::trail::TELL;
 
 /// How a transaction begins that is to be joined.
@@ -265,8 +266,13 @@ impl SqliteStore {
     /// The caller has begun to write, so nobody else can: what is looked at here stays as it is until it has ended.
     fn look_for(&self, id: RecordId) -> Result<(Stamp, Option<Appended>)> {
         self.writer.look("join", |connection, shared| {
-            let look = |memory: &Memory| memory.find(id);
-            shared.looking(connection, look, |tx, ledger, found| {
+            let look = |memory: &Memory| (memory.find(id), memory.reserved.damaged());
+            shared.looking(connection, look, |tx, ledger, (found, damaged)| {
+                if let (Found::Elsewhere, Some(problem)) = (&found, damaged)
+                    && statements::find(tx, id)?.is_none()
+                {
+                    return Err(problem.into());
+                }
                 let appended = match found {
                     Found::InFlight(held) => Some(Appended::InFlight(held)),
                     Found::SettledAt(seq) => settled::head(tx, seq, id)?.map(Appended::Settled),

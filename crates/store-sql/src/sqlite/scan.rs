@@ -16,10 +16,18 @@ pub(super) fn read(
     shared: &Shared,
     ids: &[RecordId],
 ) -> Result<Vec<Found>, Failure> {
-    let look =
-        |memory: &super::append::Memory| -> Vec<Place> { ids.iter().map(|id| memory.find(*id)).collect() };
-    shared.looking(connection, look, |tx, _, places| {
-        ids.iter().zip(places).map(|(id, place)| read_at(tx, *id, place)).collect()
+    let look = |memory: &super::append::Memory| {
+        let places: Vec<Place> = ids.iter().map(|id| memory.find(*id)).collect();
+        (places, memory.reserved.damaged())
+    };
+    shared.looking(connection, look, |tx, _, (places, damaged)| {
+        let read = |(id, place): (&RecordId, Place)| {
+            Ok(match (read_at(tx, *id, place)?, damaged) {
+                (Ok(None), Some(problem)) => Err(problem.into()),
+                (found, _) => found,
+            })
+        };
+        ids.iter().zip(places).map(read).collect()
     })
 }
 

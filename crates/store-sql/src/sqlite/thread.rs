@@ -3,6 +3,7 @@
 //! SQLite's calls block; an async caller hands them to such a thread and awaits the answer. Not here: writing, which is
 //! done where the batch is, because the way to a thread and back would cost as much as a small batch.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
@@ -45,8 +46,13 @@ impl ConnectionThread {
             || StoreError::new(Kind::Unavailable, Effect::None, operation).because("its thread has ended");
         let (answer, answered) = oneshot::channel();
         let job: Job = Box::new(move |connection| {
-            // Nobody may be waiting any more.
-            let _ = answer.send(job(connection));
+            // A panic must end neither the thread nor the reads after this one.
+            let done = catch_unwind(AssertUnwindSafe(|| job(connection))).unwrap_or_else(|_| {
+                roll_back(connection);
+                Err("the read panicked; see the log".into())
+            });
+            // The caller may have given up.
+            let _ = answer.send(done);
         });
         let submitted = self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
         if !submitted {
@@ -61,8 +67,41 @@ impl Drop for ConnectionThread {
     fn drop(&mut self) {
         drop(self.jobs.take());
         if let Some(thread) = self.thread.take() {
-            // Its panic, if any, was reported to whoever waited.
             let _ = thread.join();
         }
+    }
+}
+
+fn roll_back(connection: &Connection) {
+    if !connection.is_autocommit()
+        && let Err(error) = connection.execute_batch("ROLLBACK")
+    {
+        tracing::error!(%error, "cannot roll back the transaction of a read that panicked");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A read that panicked ended its thread, and with it all later reads of the process: every duplicate got 503
+    /// until a restart.
+    #[tokio::test]
+    async fn a_read_that_panics_ends_neither_its_thread_nor_later_reads() {
+        let thread = ConnectionThread::start("test", Connection::open_in_memory().unwrap()).unwrap();
+        let panicked = thread
+            .run("read", |connection| -> std::result::Result<i64, Failure> {
+                connection.execute_batch("BEGIN")?;
+                panic!("as the test asked for")
+            })
+            .await;
+        let error = panicked.unwrap_err();
+        assert_eq!((error.effect(), error.operation()), (Effect::None, "read"));
+        assert!(error.to_string().contains("the read panicked"), "{error}");
+        let read = |connection: &mut Connection| {
+            assert!(connection.is_autocommit(), "the transaction was rolled back");
+            Ok(connection.query_row("SELECT 7", [], |row| row.get::<_, i64>(0))?)
+        };
+        assert_eq!(thread.run("read", read).await.unwrap(), 7);
     }
 }

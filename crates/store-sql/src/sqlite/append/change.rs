@@ -11,7 +11,7 @@ use oncegate_core::identity::{RecordId, Version};
 use oncegate_core::record::Record;
 use rusqlite::{Connection, params};
 
-use super::super::error::Failure;
+use super::super::error::{Failure, PerhapsReserved};
 use super::ids::{Ids, RUN};
 use super::reserved::{self, Held, Reserved, Row};
 use super::settled::{self, Appending, Head};
@@ -156,10 +156,19 @@ impl<'c> Append<'c> {
     }
 
     /// A row is nowhere any more, so no blob may name it: it would be in flight again.
-    pub(in super::super) fn strip(&mut self, id: RecordId) {
+    pub(in super::super) fn strip(&mut self, id: RecordId) -> Result<(), PerhapsReserved> {
         if let Some(batch) = self.memory.reserved.batch_of(id) {
+            if self.memory.reserved.is_damaged(batch) {
+                return Err(PerhapsReserved { seq: batch });
+            }
             self.stripped.insert(batch);
         }
+        Ok(())
+    }
+
+    /// Whether a key that is found nowhere may be in flight all the same.
+    pub(in super::super) fn damaged(&self) -> Option<PerhapsReserved> {
+        self.memory.reserved.damaged()
     }
 
     /// What has been in flight for longer than that.
@@ -227,7 +236,8 @@ impl<'c> Append<'c> {
         let memory = &self.memory.reserved;
         let left = |batch: i64| memory.live(batch) - self.ended_of.get(&batch).copied().unwrap_or(0);
         let over = self.ended_of.keys().copied().filter(|batch| left(*batch) == 0);
-        let purged: BTreeSet<_> = over.chain(self.stripped.iter().copied()).collect();
+        let purged = over.chain(self.stripped.iter().copied());
+        let purged: BTreeSet<_> = purged.filter(|batch| !memory.is_damaged(*batch)).collect();
         for batch in &purged {
             let rows = memory.of_batch(*batch).filter(|(id, _)| !self.ended.contains(id));
             let rows: Vec<_> = rows.collect();

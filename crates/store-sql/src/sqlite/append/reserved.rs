@@ -3,8 +3,13 @@
 //! A blob is written once and goes when nothing in it is in flight any more; meanwhile it goes on naming rows that were settled or moved.
 //! **Invariant:** an id that a blob names is in flight exactly if it is neither in `record_settled` nor in `record`. So no row may be removed from
 //! there while a blob names it: the blob is written anew first, without it, in the same transaction.
+//!
+//! **Damage.** Of a blob whose frame is damaged, all entries count that can be told: an id whose length is intact is trusted, and an entry behind
+//! the damage is recognized by its content, whose address gives its id. If these are as many as the blob says, only the damaged entry's key
+//! is refused. If not, some key is unknown: any key that is found nowhere else is refused, because it may be that one. Such a blob is
+//! kept as it is, and no row that it names is removed.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,7 +18,7 @@ use oncegate_core::identity::RecordId;
 use oncegate_core::record::Record;
 use rusqlite::Connection;
 
-use super::super::error::Failure;
+use super::super::error::{Failure, PerhapsReserved};
 use super::packed::{pack, unpack};
 
 pub(super) const ADD: &str = "INSERT INTO record_reserved (seq, bytes) VALUES (?1, ?2)";
@@ -51,6 +56,8 @@ pub(in super::super) struct Reserved {
     /// All that the blobs name; those that are over have nothing.
     named: HashMap<RecordId, Named>,
     batches: BTreeMap<i64, Batch>,
+    /// Blobs that name keys which cannot be told.
+    damaged: BTreeSet<i64>,
 }
 
 #[derive(Debug)]
@@ -70,6 +77,16 @@ struct Batch {
 impl Reserved {
     pub(in super::super) fn get(&self, id: RecordId) -> Option<&Held> {
         self.named.get(&id)?.held.as_ref()
+    }
+
+    /// A blob that may name any key, because some of its keys cannot be told.
+    pub(in super::super) fn damaged(&self) -> Option<PerhapsReserved> {
+        self.damaged.first().map(|seq| PerhapsReserved { seq: *seq })
+    }
+
+    /// Whether this blob is to be kept as it is.
+    pub(super) fn is_damaged(&self, batch: i64) -> bool {
+        self.damaged.contains(&batch)
     }
 
     /// Which blob names it, whether it is in flight or not.
@@ -154,12 +171,19 @@ impl Reserved {
             let number: i64 = row.get(0)?;
             let since = before.batches.get(&number).map_or_else(Instant::now, |batch| batch.since);
             let mut batch = Batch { ids: Vec::new(), live: 0, since };
-            for (id, arrival, bytes) in read(row.get_ref(1)?.as_blob()?)? {
+            let Blob { rows: entries, is_whole } = read(row.get_ref(1)?.as_blob()?);
+            if !is_whole {
+                if !before.is_damaged(number) {
+                    log_damage(number);
+                }
+                self.damaged.insert(number);
+            }
+            for (id, arrival, bytes) in entries {
                 let known = || before.get(id).filter(|_| before.batch_of(id) == Some(number)).cloned();
                 let held = if is_over(id)? {
                     None
                 } else {
-                    Some(known().unwrap_or_else(|| Held { arrival, row: Row::read(id, bytes) }))
+                    Some(known().unwrap_or_else(|| Held { arrival, row: Row::read(number, id, bytes) }))
                 };
                 batch.live += usize::from(held.is_some());
                 batch.ids.push(id);
@@ -172,10 +196,16 @@ impl Reserved {
 }
 
 impl Row {
-    fn read(id: RecordId, bytes: &[u8]) -> Self {
+    fn read(number: i64, id: RecordId, bytes: &[u8]) -> Self {
         match unpack(id, bytes) {
             Ok(record) => Self::Readable(Arc::new(record)),
-            Err(problem) => Self::Unreadable { bytes: bytes.into(), problem },
+            Err(problem) => {
+                tracing::error!(
+                    table = "record_reserved", seq = number, record = %id, %problem,
+                    "a reservation is damaged; its key is refused"
+                );
+                Self::Unreadable { bytes: bytes.into(), problem }
+            }
         }
     }
 }
@@ -203,8 +233,74 @@ pub(super) fn write<'a>(rows: impl ExactSizeIterator<Item = (RecordId, &'a Held)
 
 type Read<'a> = (RecordId, i64, &'a [u8]);
 
-/// A blob whose frame is damaged says nothing of whom it names, so nobody may be admitted any more: an error of the whole.
-fn read(bytes: &[u8]) -> Result<Vec<Read<'_>>, Malformed> {
+/// What a blob names, as far as that can be told.
+struct Blob<'a> {
+    rows: Vec<Read<'a>>,
+    /// These are all.
+    is_whole: bool,
+}
+
+fn read(bytes: &[u8]) -> Blob<'_> {
+    read_whole(bytes).map_or_else(|_| salvage(bytes), |rows| Blob { rows, is_whole: true })
+}
+
+/// The form, and the count.
+const HEAD_BYTES: usize = 1 + 4;
+/// An id, behind its length.
+const ID_BYTES: usize = 4 + 16;
+const ID_LENGTH: [u8; 4] = 16_u32.to_le_bytes();
+
+/// The entries of a blob whose frame is damaged.
+fn salvage(bytes: &[u8]) -> Blob<'_> {
+    let mut rows = Vec::new();
+    let mut at = HEAD_BYTES;
+    while at < bytes.len() {
+        if let Some((row, length)) = sound_entry(&bytes[at..]) {
+            rows.push(row);
+            at += length;
+            continue;
+        }
+        let next = (at + 1..bytes.len()).find(|next| sound_entry(&bytes[*next..]).is_some());
+        let next = next.unwrap_or(bytes.len());
+        rows.extend(named_entry(&bytes[at..next]));
+        at = next;
+    }
+    let count = bytes.get(1..HEAD_BYTES).and_then(|count| count.try_into().ok()).map(u32::from_le_bytes);
+    let is_whole = count.and_then(|count| usize::try_from(count).ok()) == Some(rows.len());
+    Blob { rows, is_whole }
+}
+
+/// An entry whose content proves its id, and how long it is.
+fn sound_entry(bytes: &[u8]) -> Option<(Read<'_>, usize)> {
+    if !bytes.starts_with(&ID_LENGTH) {
+        return None;
+    }
+    let mut input = Decoder::new(bytes, WHAT);
+    let id = RecordId::from_bytes(input.bytes().ok()?.try_into().ok()?);
+    let row = (id, input.i64().ok()?, input.bytes().ok()?);
+    let is_sound = unpack(id, row.2).is_ok_and(|record| RecordId::of(&record.address) == id);
+    is_sound.then_some((row, ID_BYTES + 8 + 4 + row.2.len()))
+}
+
+/// A damaged entry, if the length of its id is intact.
+fn named_entry(bytes: &[u8]) -> Option<Read<'_>> {
+    let (head, rest) = bytes.split_at_checked(ID_BYTES)?;
+    let id = head.strip_prefix(&ID_LENGTH)?.try_into().ok()?;
+    let arrival = rest.first_chunk().map_or(0, |arrival| i64::from_le_bytes(*arrival));
+    Some((RecordId::from_bytes(id), arrival, rest))
+}
+
+fn log_damage(seq: i64) {
+    tracing::error!(
+        table = "record_reserved",
+        seq,
+        "a row of reservations is damaged and some of its keys cannot be told; keys that are found nowhere else are \
+         refused. Restore a backup; or, once no operation from that time can still be retried, delete this row of \
+         this table and restart"
+    );
+}
+
+fn read_whole(bytes: &[u8]) -> Result<Vec<Read<'_>>, Malformed> {
     let mut input = Decoder::new(bytes, WHAT);
     if input.u8()? != FORM {
         return Err(input.malformed());

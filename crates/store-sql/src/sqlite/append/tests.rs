@@ -16,6 +16,7 @@ use super::ids::{Ids, RUN};
 use super::*;
 
 mod cost;
+mod damaged;
 mod files;
 mod joined;
 mod restored;

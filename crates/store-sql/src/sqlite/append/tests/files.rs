@@ -163,17 +163,6 @@ fn check(store: &SqliteStore, bad: &Record, good: &Record) {
     assert_eq!((page.records.len(), page.unreadable), (2, 1));
 }
 
-/// A blob that does not say whom it names: a key that is in it would be taken for free, so no key is.
-#[test]
-fn a_damaged_blob_admits_nobody() {
-    let place = Place::new();
-    applied(&place.open(), &[insert(&reserved("a", 1, LONG_AGO))]);
-    place.raw().execute("UPDATE record_reserved SET bytes = x'01ff' WHERE seq > 0", []).unwrap();
-    let store = place.open();
-    let error = block_on(store.apply(&[insert(&reserved("b", 2, LONG_AGO))])).unwrap_err();
-    assert_eq!((error.kind(), error.effect()), (Kind::Unreadable, oncegate_store::Effect::None));
-}
-
 /// A process of the release before, which has the file open while a newer one migrates it: it knows of no marks and no quarantines, and names some keys
 /// otherwise. Whatever it tries to admit is refused, by its own statements, and the error says why.
 #[test]
