@@ -62,6 +62,8 @@ pub enum Arrived<S: Store> {
         since: Timestamp,
         /// An operator has it.
         parked: bool,
+        /// Who runs it if it is found not to have happened: its client, or a worker.
+        execution: Execution,
     },
     /// Same key, another request.
     Mismatch,
@@ -85,8 +87,9 @@ impl<S: Store> fmt::Debug for Arrived<S> {
                 shown.field("id", id).field("is_new", is_new).field("state", state).finish()
             }
             Self::Busy { until } => f.debug_struct("Busy").field("until", until).finish(),
-            Self::Unsettled { since, parked } => {
-                f.debug_struct("Unsettled").field("since", since).field("parked", parked).finish()
+            Self::Unsettled { since, parked, execution } => {
+                let mut shown = f.debug_struct("Unsettled");
+                shown.field("since", since).field("parked", parked).field("execution", execution).finish()
             }
             Self::Mismatch => f.write_str("Mismatch"),
             Self::Gone { status } => f.debug_struct("Gone").field("status", status).finish(),
@@ -507,7 +510,9 @@ impl<'a, S: Store> Reserve<'a, S> {
                 if next.is_some() {
                     self.engine.0.doubts.notify_one();
                 }
-                Arrived::Unsettled { since, parked }
+                let row = next.as_ref().or(row);
+                let execution = row.map_or(Execution::Inline, |record| record.execution);
+                Arrived::Unsettled { since, parked, execution }
             }
             Decision::Gone { status, .. } => Arrived::Gone { status },
             Decision::Mismatch => {

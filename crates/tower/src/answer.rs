@@ -9,9 +9,9 @@ use http::{Response, StatusCode};
 use oncegate_core::classify::Failure;
 use oncegate_core::identity::RecordId;
 use oncegate_core::key::Key;
-use oncegate_core::policy::{AfterDoubt, Mismatch, MismatchStatus, Policy, WhileInProgress};
+use oncegate_core::policy::{AfterDoubt, Mismatch, MismatchStatus, Policy};
 use oncegate_core::problem::{self, Code, Problem};
-use oncegate_core::record::{Record, State, StateKind};
+use oncegate_core::record::{Execution, Record, State, StateKind};
 use oncegate_core::response::Answer;
 use oncegate_core::scope::{Address, Scope};
 use oncegate_core::time::Timestamp;
@@ -145,10 +145,10 @@ pub(crate) fn told<S: Store, B>(arrived: Arrived<S>, about: &About<'_>) -> Respo
     let problem = match arrived {
         Arrived::Replay { answer, expires_at } => return replay(&answer, expires_at, policy),
         Arrived::Accepted { state, .. } if policy.may_defer() => return accepted(state, about),
-        Arrived::Busy { .. } if policy.in_progress == WhileInProgress::Accept => {
-            return accepted(StateKind::InProgress, about);
-        }
-        Arrived::Unsettled { .. } if policy.after_doubt == AfterDoubt::Accept => {
+        // 202 is a promise that a worker runs it, so only of what is deferred.
+        Arrived::Unsettled { execution: Execution::Deferred, .. }
+            if policy.after_doubt == AfterDoubt::Accept =>
+        {
             return accepted(StateKind::Unknown, about);
         }
         Arrived::Busy { .. } | Arrived::Accepted { .. } | Arrived::Execute(_) => {

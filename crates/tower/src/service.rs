@@ -14,7 +14,7 @@ use http_body::Body;
 use oncegate_core::decide::Arrival;
 use oncegate_core::fingerprint::Fingerprint;
 use oncegate_core::key::Key;
-use oncegate_core::policy::{AfterDoubt, Policy, WhileInProgress};
+use oncegate_core::policy::{AfterDoubt, Policy};
 use oncegate_core::problem::Problem;
 use oncegate_core::record::{CrashPolicy, Execution, State};
 use oncegate_core::scope::Scope;
@@ -221,8 +221,9 @@ async fn later<S: Store, B>(
     let hold = prefer.hold(policy.wait_limit);
     let is_awaited = match &arrived {
         Arrived::Accepted { .. } => policy.may_defer(),
-        Arrived::Busy { .. } => policy.in_progress == WhileInProgress::Accept,
-        Arrived::Unsettled { parked, .. } => policy.after_doubt == AfterDoubt::Accept && !parked,
+        Arrived::Unsettled { parked, execution: Execution::Deferred, .. } => {
+            policy.after_doubt == AfterDoubt::Accept && !parked
+        }
         _ => false,
     };
     if !is_awaited || hold.is_zero() {

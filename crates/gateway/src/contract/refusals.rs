@@ -58,8 +58,8 @@ fn of_code(code: Code, policy: &Policy, scope: &ScopeRule) -> Vec<Refusal> {
             one(request_invalid(&policy.fingerprint), "Correct the body. The key is still unused.")
         }
         Code::KeyReused => key_reused(policy),
-        // 202 instead.
-        Code::InProgress if policy.in_progress == WhileInProgress::Accept || is_deferred => Vec::new(),
+        // 202 instead. What runs while its client waits is never answered so.
+        Code::InProgress if is_deferred => Vec::new(),
         Code::InProgress => {
             let when = match policy.in_progress {
                 WhileInProgress::Wait => {
@@ -199,7 +199,7 @@ fn outcome_unknown(policy: &Policy) -> Vec<Refusal> {
     let first = Refusal::of(&Problem::outcome_unknown_first(policy.retry_unknown), first, then);
     let later = Refusal::of(&Problem::outcome_unknown(policy.retry_unknown), later, then);
     let mut all = vec![first];
-    if policy.after_doubt != AfterDoubt::Accept {
+    if policy.after_doubt != AfterDoubt::Accept || policy.execution == Execution::Inline {
         all.push(later);
     }
     all
