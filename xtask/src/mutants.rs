@@ -15,6 +15,7 @@ mod clock;
 mod list;
 mod path;
 mod restore;
+mod stores;
 mod workers;
 
 use list::Mutant;
@@ -67,10 +68,11 @@ fn all() -> impl Iterator<Item = &'static Mutant> {
         list::MUTANTS,
         path::MUTANTS,
         restore::MUTANTS,
+        stores::MUTANTS,
         workers::MUTANTS,
     ]
-        .into_iter()
-        .flatten()
+    .into_iter()
+    .flatten()
 }
 
 /// A mutant that makes a test wait for ever is caught too.
