@@ -1,4 +1,5 @@
-//! `oncegate stats`: how many records are in each state, and the steps of its clock that a gateway noticed.
+//! `oncegate stats`: how many records are in each state, and the steps of its clock that a gateway
+//! noticed.
 
 use std::process::ExitCode;
 

@@ -274,9 +274,10 @@ impl Entry {
         out.finish()
     }
 
-    /// What a store tells this entry by from others of its record, moment and act: the node, and a hash of
-    /// `bytes`, which are what [`Entry::encode`] gave. A clock that stands still gives several entries one
-    /// moment, and all of them are kept; the very same entry, told again, is kept once.
+    /// What a store tells this entry by from others of its record, moment and act: the node, and a
+    /// hash of `bytes`, which are what [`Entry::encode`] gave. A clock that stands still gives
+    /// several entries one moment, and all of them are kept; the very same entry, told again, is
+    /// kept once.
     #[must_use]
     pub fn distinct_name(&self, bytes: &[u8]) -> String {
         let hash = Sha256::digest(bytes);

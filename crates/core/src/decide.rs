@@ -750,12 +750,14 @@ fn holds(grounds: &Grounds, record: &Record) -> bool {
     names(grounds, record) && late_enough
 }
 
-/// The moment from which a probe's "not found" proves that the attempt had no effect; `None`: never.
+/// The moment from which a probe's "not found" proves that the attempt had no effect; `None`:
+/// never.
 ///
-/// The horizon counts from the latest of three moments. The lease's end: until then the holder may send.
-/// The moment the record became `unknown`: if the clock stepped forward, the lease's end says nothing
-/// about how much time has passed. And the last step forward that the asking node noticed, which may
-/// have come after the record became `unknown`. A step that no running node noticed cannot be counted.
+/// The horizon counts from the latest of three moments. The lease's end: until then the holder may
+/// send. The moment the record became `unknown`: if the clock stepped forward, the lease's end
+/// says nothing about how much time has passed. And the last step forward that the asking node
+/// noticed, which may have come after the record became `unknown`. A step that no running node
+/// noticed cannot be counted.
 #[must_use]
 pub fn horizon_end(record: &Record, steady_since: Timestamp) -> Option<Timestamp> {
     let State::Unknown(doubt) = &record.state else { return None };

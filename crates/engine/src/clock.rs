@@ -1,8 +1,8 @@
 //! The store's time, as this node knows it.
 //!
-//! **Invariants:** time never runs backwards, and the true time of the store is within `error` of what is
-//! said, also after this host was suspended or the store's clock was set back. A step of the store's clock
-//! is noticed, logged and counted ([`ClockSteps`]).
+//! **Invariants:** time never runs backwards, and the true time of the store is within `error` of
+//! what is said, also after this host was suspended or the store's clock was set back. A step of
+//! the store's clock is noticed, logged and counted ([`ClockSteps`]).
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,8 +21,9 @@ use step::Steps;
 
 pub use step::ClockSteps;
 
-/// Two clocks run apart by no more than this part of the time. chrony corrects a clock by up to 1 second in
-/// 12, so two of them, corrected in opposite directions, run apart by almost 1 second in 5.
+/// Two clocks run apart by no more than this part of the time. chrony corrects a clock by up to 1
+/// second in 12, so two of them, corrected in opposite directions, run apart by almost 1 second in
+/// 5.
 const DRIFT_DIVISOR: u32 = 5;
 
 /// Where a node takes its time from.
@@ -69,8 +70,8 @@ impl NodeClock {
         }
     }
 
-    /// Since when this node has noticed no step forward; [`Timestamp::FIRST`] if it never has. Read it after
-    /// the `now` that it is about.
+    /// Since when this node has noticed no step forward; [`Timestamp::FIRST`] if it never has.
+    /// Read it after the `now` that it is about.
     pub(crate) fn steady_since(&self) -> Timestamp {
         self.steps.steady_since()
     }

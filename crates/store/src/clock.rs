@@ -1,7 +1,8 @@
 //! Clocks for stores that have none of their own: memory, and files on one machine.
 //!
-//! A clock here says what the machine says and may step when the machine's clock is set. The engine
-//! watches for steps and states the error that follows from them (`oncegate_engine::NodeClock`).
+//! A clock here says what the machine says and may step when the machine's clock is set. The
+//! engine watches for steps and states the error that follows from them
+//! (`oncegate_engine::NodeClock`).
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};

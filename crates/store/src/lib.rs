@@ -134,8 +134,8 @@ pub trait Store: Send + Sync + 'static {
     /// - The counts are those of the rows. (`counts_are_true`)
     fn counts(&self) -> impl Future<Output = Result<Counts>> + Send;
 
-    /// Adds to the audit trail what no write tells: of verdicts that changed nothing, say. The same entry
-    /// again is kept once; entries that differ in anything are all kept.
+    /// Adds to the audit trail what no write tells: of verdicts that changed nothing, say. The
+    /// same entry again is kept once; entries that differ in anything are all kept.
     ///
     /// # Contract
     /// - An entry comes with its write, or not at all. (`an_entry_comes_with_its_write`)
@@ -147,7 +147,8 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Contract
     /// - In the order in which they came, also within one moment. (`a_story_is_told_in_order`)
-    /// - All of them, also those of one moment, act and node. (`entries_of_one_moment_are_all_kept`)
+    /// - All of them, also those of one moment, act and node.
+    ///   (`entries_of_one_moment_are_all_kept`)
     fn story(&self, id: RecordId, limit: usize) -> impl Future<Output = Result<Vec<Entry>>> + Send;
 
     /// Drops at most `limit` entries that are older than this; says how many.
@@ -195,8 +196,8 @@ pub trait Store: Send + Sync + 'static {
     /// The store's clock, which all nodes go by.
     ///
     /// # Contract
-    /// - It goes on, and runs backwards only when the machine's clock is set back, which the engine notices:
-    ///   a store hides no step. (`the_clock_never_runs_backwards`)
+    /// - It goes on, and runs backwards only when the machine's clock is set back, which the
+    ///   engine notices: a store hides no step. (`the_clock_never_runs_backwards`)
     fn clock(&self) -> impl Future<Output = Result<Timestamp>> + Send;
 
     /// That clock itself, where it is in this process: then it is read, and not sampled.

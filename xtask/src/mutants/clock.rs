@@ -1,4 +1,5 @@
-//! The mutants of the clock's rules: steps forward, steps back, and samples that are worse than they look.
+//! The mutants of the clock's rules: steps forward, steps back, and samples that are worse than
+//! they look.
 
 use super::list::Mutant;
 

@@ -127,8 +127,9 @@ pub async fn a_story_is_told_in_order<H: Harness>(harness: H) {
     store.tell(&[]).await.expect("nothing is told");
 }
 
-/// A clock that was set back stands still for as long as the step, so entries of one record carry the
-/// same time. A store that knew an entry by its record, time, act and node dropped all but the first.
+/// A clock that was set back stands still for as long as the step, so entries of one record carry
+/// the same time. A store that knew an entry by its record, time, act and node dropped all but the
+/// first.
 pub async fn entries_of_one_moment_are_all_kept<H: Harness>(harness: H) {
     let store = harness.open().await;
     let first = reserved("a", 1, LONG_AGO);

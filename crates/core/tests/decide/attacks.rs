@@ -23,8 +23,8 @@ fn attack_01_not_found_before_the_horizon_is_not_known() {
     check(at(149), "Done → unknown");
     check(at(150), "Done → failed_retryable");
 
-    // A lapsed holder may send until its lease ends, so there the horizon runs from the sweep, which
-    // comes after that end.
+    // A lapsed holder may send until its lease ends, so there the horizon runs from the sweep,
+    // which comes after that end.
     let (row, _) = granted(None, arrival(1), at(0));
     let row = row_after(Some(&row), &Event::Sweep, at(61));
     let (_, step) = apply(Some(&row), &not_found(&row, at(180)), at(1_000));
@@ -428,9 +428,9 @@ fn an_operators_verdict_is_about_the_version_they_saw() {
 }
 
 /// The store's clock steps forward by an hour. The lease looks lapsed at once, the sweeper writes
-/// `unknown`, and the probe's first "not found" is asked long after lease end + horizon. The original
-/// request is still on its way, and the retry executes too. So the horizon also counts from the moment
-/// the record became `unknown`.
+/// `unknown`, and the probe's first "not found" is asked long after lease end + horizon. The
+/// original request is still on its way, and the retry executes too. So the horizon also counts
+/// from the moment the record became `unknown`.
 #[test]
 fn attack_20_the_horizon_counts_from_when_the_record_became_unknown() {
     let (row, _) = granted(None, arrival(1), at(0));
@@ -444,8 +444,9 @@ fn attack_20_the_horizon_counts_from_when_the_record_became_unknown() {
     check(at(3_720), "Done → failed_retryable");
 }
 
-/// A node whose clock may be 5 s slow wrote `unknown` with its own time. Counted from there, the horizon
-/// ended 5 s too early. So the record carries the latest moment at which it can have become `unknown`.
+/// A node whose clock may be 5 s slow wrote `unknown` with its own time. Counted from there, the
+/// horizon ended 5 s too early. So the record carries the latest moment at which it can have
+/// become `unknown`.
 #[test]
 fn attack_20_the_moment_of_doubt_includes_the_error_of_the_clock_that_wrote_it() {
     let (row, _) = granted(None, arrival(1), at(0));
@@ -459,8 +460,9 @@ fn attack_20_the_moment_of_doubt_includes_the_error_of_the_clock_that_wrote_it()
     assert_eq!(words(&step), "Done → failed_retryable");
 }
 
-/// The record is `unknown` already when the clock steps forward by an hour. Then `since` + horizon lies
-/// in the past although seconds have passed. A node that noticed the step counts the horizon from it.
+/// The record is `unknown` already when the clock steps forward by an hour. Then `since` + horizon
+/// lies in the past although seconds have passed. A node that noticed the step counts the horizon
+/// from it.
 #[test]
 fn attack_20_a_step_after_the_record_became_unknown_restarts_the_horizon() {
     let (row, lease) = granted(None, arrival(1), at(0));

@@ -1,4 +1,5 @@
-//! The clock of a store in this process: the machine's wall clock, held against its monotonic clock.
+//! The clock of a store in this process: the machine's wall clock, held against its monotonic
+//! clock.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -10,9 +11,11 @@ use oncegate_store::clock::{Clock, Pace};
 use super::DRIFT_DIVISOR;
 use super::step::{LatestTold, Step, Steps};
 
-/// A smaller difference between the two clocks is no step: a thread may be stopped between two readings.
+/// A smaller difference between the two clocks is no step: a thread may be stopped between two
+/// readings.
 const STEP_MIN: Duration = Duration::from_millis(500);
-/// The clocks are compared at least this often while time is read. A difference is noticed at once.
+/// The clocks are compared at least this often while time is read. A difference is noticed at
+/// once.
 const COMPARE_EVERY: Duration = Duration::from_secs(1);
 
 pub(super) struct LocalClock {
@@ -21,8 +24,8 @@ pub(super) struct LocalClock {
     /// When this was made: the monotonic clock counts from here.
     origin: Instant,
     compared: Mutex<Comparison>,
-    /// What the last comparison found, for readers that need not compare: by how much the wall clock was
-    /// ahead of the monotonic one, in microseconds, and when the next comparison is due.
+    /// What the last comparison found, for readers that need not compare: by how much the wall
+    /// clock was ahead of the monotonic one, in microseconds, and when the next comparison is due.
     ahead: AtomicI64,
     next: AtomicI64,
 }
@@ -80,8 +83,8 @@ impl LocalClock {
         self.told.tell(Now::exact(wall))
     }
 
-    /// Compares the clocks with what they showed last. It reads them again under the lock, so that no
-    /// reading is compared with a later one.
+    /// Compares the clocks with what they showed last. It reads them again under the lock, so that
+    /// no reading is compared with a later one.
     fn compare(&self, steps: &Steps) {
         let mut compared = self.compared.lock().unwrap_or_else(PoisonError::into_inner);
         let read = Comparison::read(&self.clock);
@@ -94,7 +97,8 @@ impl LocalClock {
         self.ahead.store(ahead, Ordering::Release);
     }
 
-    /// By how much the wall clock is ahead of the monotonic one, and what the latter shows: microseconds.
+    /// By how much the wall clock is ahead of the monotonic one, and what the latter shows:
+    /// microseconds.
     fn ahead_of_monotonic(&self, wall: Timestamp, before: Instant) -> (i64, i64) {
         let since_origin = micros(before.saturating_duration_since(self.origin));
         (wall.as_micros().saturating_sub(since_origin), since_origin)
@@ -132,9 +136,9 @@ mod tests {
         assert_eq!(after(hour, 1_000_000 + 3_600_000 + 300_000), None, "slewed for an hour");
     }
 
-    /// A process clamped its clock at the latest time and claimed an error of zero. A second process on the
-    /// same file worked an hour earlier, and the first one expired its fresh lease. The clamp must widen the
-    /// error by the size of the step.
+    /// A process clamped its clock at the latest time and claimed an error of zero. A second
+    /// process on the same file worked an hour earlier, and the first one expired its fresh lease.
+    /// The clamp must widen the error by the size of the step.
     #[test]
     fn attack_21_a_clock_that_is_set_back_widens_the_error_by_the_step() {
         let off_s = Arc::new(AtomicI64::new(0));

@@ -12,8 +12,8 @@ use super::step::{LatestTold, Step, Steps};
 
 /// What reading two clocks one after the other may cost.
 const READING_ERROR: Duration = Duration::from_millis(1);
-/// The wall clock running this much ahead of the monotonic one means that the host was suspended, or its
-/// clock was set.
+/// The wall clock running this much ahead of the monotonic one means that the host was suspended,
+/// or its clock was set.
 const JUMP: Duration = Duration::from_millis(500);
 /// Between two samples the error grows to a fifth of this.
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
@@ -30,8 +30,8 @@ struct Sample {
 impl Sample {
     /// What the store showed between two readings of this host's clocks. `taken` is the later one.
     ///
-    /// The round trip is measured by both clocks and the longer one counts: the monotonic clock stands still
-    /// while the host is suspended, and the wall clock may be set back.
+    /// The round trip is measured by both clocks and the longer one counts: the monotonic clock
+    /// stands still while the host is suspended, and the wall clock may be set back.
     fn new(shown: Timestamp, asked: (Instant, SystemTime), taken: (Instant, SystemTime)) -> Self {
         let by_wall = taken.1.duration_since(asked.1).unwrap_or_default();
         let round_trip = taken.0.saturating_duration_since(asked.0).max(by_wall);
@@ -46,8 +46,8 @@ impl Sample {
     async fn take<S: Store>(store: &S) -> Result<Self> {
         let asked = (Instant::now(), SystemTime::now());
         let shown = store.clock().await?;
-        // The wall clock first: if this thread is stopped in between, the host looks suspended, which widens
-        // the error.
+        // The wall clock first: if this thread is stopped in between, the host looks suspended,
+        // which widens the error.
         let wall = SystemTime::now();
         Ok(Self::new(shown, asked, (Instant::now(), wall)))
     }
@@ -58,8 +58,8 @@ impl Sample {
         Now { at: self.store.plus(elapsed), error: self.error + elapsed / DRIFT_DIVISOR }
     }
 
-    /// The store's time where this host may have been suspended: by how much the wall clock is ahead of the
-    /// monotonic one widens the error.
+    /// The store's time where this host may have been suspended: by how much the wall clock is
+    /// ahead of the monotonic one widens the error.
     fn estimate(&self, instant: Instant, wall: SystemTime) -> (Now, Suspension) {
         let mut now = self.extrapolated(instant);
         let elapsed = instant.saturating_duration_since(self.taken);
@@ -67,8 +67,8 @@ impl Sample {
         if ahead <= JUMP {
             return (now, Suspension::None);
         }
-        // Suspended, and so much time is gone; or the clock was set, and it is not. Between the two, until
-        // the store is asked.
+        // Suspended, and so much time is gone; or the clock was set, and it is not. Between the
+        // two, until the store is asked.
         now.at = now.at.plus(ahead / 2);
         now.error += ahead / 2;
         (now, Suspension::Possible)
@@ -91,7 +91,8 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    /// Takes the first sample, and a task takes the others for as long as the sampler and the store live.
+    /// Takes the first sample, and a task takes the others for as long as the sampler and the
+    /// store live.
     pub(super) async fn start<S: Store>(store: &Arc<S>, steps: &Arc<Steps>) -> Result<Arc<Self>> {
         let sampler = Arc::new(Self::new(Sample::take(&**store).await?, Arc::clone(steps)));
         tokio::spawn(keep_sampled(Arc::downgrade(store), Arc::downgrade(&sampler)));
@@ -111,8 +112,8 @@ impl Sampler {
         self.told.tell(now)
     }
 
-    /// Goes on by a new sample, unless the last one still gives the better time. One that contradicts the
-    /// monotonic clock is a step: it counts however long its round trip took.
+    /// Goes on by a new sample, unless the last one still gives the better time. One that
+    /// contradicts the monotonic clock is a step: it counts however long its round trip took.
     fn keep(&self, new: Sample) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let shown = Now { at: new.store, error: new.error };
@@ -211,8 +212,9 @@ mod tests {
         assert_eq!(sampler.steps.steady_since(), Timestamp::FIRST);
     }
 
-    /// A database fails over to a server whose clock is an hour ahead. The node went on as if an hour had
-    /// passed. It must notice the step, and must not believe a "not found" before a horizon has passed since.
+    /// A database fails over to a server whose clock is an hour ahead. The node went on as if an
+    /// hour had passed. It must notice the step, and must not believe a "not found" before a
+    /// horizon has passed since.
     #[test]
     fn attack_20_a_sample_that_contradicts_the_monotonic_clock_is_a_step() {
         let (sampler, taken, wall) = sampler();
@@ -232,8 +234,8 @@ mod tests {
         assert_eq!(sampler.now(ahead.taken, ahead.wall).at, ahead.store);
     }
 
-    /// The clock of this host and that of the store are the same clock, and it is set forward. That looks
-    /// like a suspended host, and an hour that has not passed must not end a horizon.
+    /// The clock of this host and that of the store are the same clock, and it is set forward.
+    /// That looks like a suspended host, and an hour that has not passed must not end a horizon.
     #[test]
     fn attack_20_a_step_of_both_clocks_is_noticed_too() {
         let (sampler, taken, wall) = sampler();
@@ -249,9 +251,9 @@ mod tests {
         assert!(sampler.steps.steady_since() >= at(1_001 + 3_600));
     }
 
-    /// The host was suspended for an hour after the store had answered and before the answer was read. By
-    /// the monotonic clock the round trip took 1 ms, so the sample was an hour old and claimed an error of
-    /// 1 ms. Both clocks measure the round trip, and the longer one counts.
+    /// The host was suspended for an hour after the store had answered and before the answer was
+    /// read. By the monotonic clock the round trip took 1 ms, so the sample was an hour old and
+    /// claimed an error of 1 ms. Both clocks measure the round trip, and the longer one counts.
     #[test]
     fn attack_28_a_host_suspended_during_the_round_trip_knows_that_it_does_not_know_the_time() {
         let (asked, wall) = (Instant::now(), SystemTime::now());
@@ -267,8 +269,8 @@ mod tests {
         assert_eq!((set_back.store, set_back.error), (quick.store, quick.error));
     }
 
-    /// A sample with a round trip of a minute replaced one with a round trip of 1 ms, and the node lost its
-    /// good time until the next sample.
+    /// A sample with a round trip of a minute replaced one with a round trip of 1 ms, and the node
+    /// lost its good time until the next sample.
     #[test]
     fn attack_28_a_much_worse_sample_does_not_replace_a_good_one() {
         let (sampler, taken, wall) = sampler();

@@ -16,8 +16,8 @@ pub(super) enum Step {
 }
 
 impl Step {
-    /// The step between the `expected` time and the `shown` one, if they contradict each other by more than
-    /// both errors.
+    /// The step between the `expected` time and the `shown` one, if they contradict each other by
+    /// more than both errors.
     pub(super) fn between(expected: Now, shown: Now) -> Option<Self> {
         let error = expected.error + shown.error;
         let (ahead, behind) = (shown.at.since(expected.at), expected.at.since(shown.at));
@@ -48,8 +48,8 @@ impl Default for Steps {
 }
 
 impl Steps {
-    /// Notes a step after which the clock shows `now`: remembers it, counts it and logs it. Call this before
-    /// any reader can see the new time.
+    /// Notes a step after which the clock shows `now`: remembers it, counts it and logs it. Call
+    /// this before any reader can see the new time.
     pub(super) fn note(&self, step: Step, now: Now) {
         match step {
             Step::Forward(size) => {
@@ -92,8 +92,8 @@ pub struct ClockSteps {
     pub back: u64,
 }
 
-/// The latest time that was ever told. Time never runs backwards: where it would, the told time stays and
-/// the error grows by the difference, so that the true time is still within it.
+/// The latest time that was ever told. Time never runs backwards: where it would, the told time
+/// stays and the error grows by the difference, so that the true time is still within it.
 #[derive(Debug)]
 pub(super) struct LatestTold(AtomicI64);
 

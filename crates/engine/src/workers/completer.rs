@@ -307,7 +307,8 @@ impl<S: Store> Engine<S> {
     async fn take(&self, route: &Route, row: &Arc<Record>) -> Result<Option<Box<Held<S>>>, Arc<StoreError>> {
         let Ok(token) = new_token() else { return Ok(None) };
         let policy = route.policy();
-        // The clock was set back: by it the lease might be over before it begins. Another node takes it.
+        // The clock was set back: by it the lease might be over before it begins. Another node
+        // takes it.
         if self.now().error >= policy.lease {
             return Ok(None);
         }

@@ -220,9 +220,9 @@ fn verdict(row: &Record, found: Found, patience: Patience, asked: Asked, now: No
     Verdict { life: row.life, source: SOURCE.into(), reference, finding }
 }
 
-/// A "not found". Before the end of the horizon it proves nothing, and a late effect may still be found:
-/// the probe is asked again after growing pauses, and once right after the horizon's end. Such questions
-/// do not count towards parking, so the age of the doubt gives the pause.
+/// A "not found". Before the end of the horizon it proves nothing, and a late effect may still be
+/// found: the probe is asked again after growing pauses, and once right after the horizon's end.
+/// Such questions do not count towards parking, so the age of the doubt gives the pause.
 fn did_not_happen(row: &Record, retry: Retry, patience: Patience, asked: Asked, now: Now) -> Finding {
     let Some(grant) = row.grant else { return Finding::NotKnown { version: row.version, retry } };
     let otherwise = match (horizon_end(row, asked.steady_since), &row.state) {

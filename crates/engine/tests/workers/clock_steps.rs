@@ -55,9 +55,9 @@ impl Machine {
     }
 }
 
-/// The machine's clock is set forward by an hour while an attempt runs. Its lease looks lapsed, and the
-/// first "not found" looks late enough, because lease end + horizon lies in the past. The record was freed,
-/// the retry executed, and then the first request arrived at the provider.
+/// The machine's clock is set forward by an hour while an attempt runs. Its lease looks lapsed,
+/// and the first "not found" looks late enough, because lease end + horizon lies in the past. The
+/// record was freed, the retry executed, and then the first request arrived at the provider.
 #[tokio::test]
 async fn attack_20_a_forward_step_that_lapses_a_lease_does_not_end_its_horizon() {
     let machine = Machine::new();
@@ -76,8 +76,9 @@ async fn attack_20_a_forward_step_that_lapses_a_lease_does_not_end_its_horizon()
     assert_eq!(*replayed(&engine, &route, "k").await, answer("paid"));
 }
 
-/// The record is `unknown` before the clock is set forward, so `since` + horizon lies in the past as well.
-/// The node noticed the step, so it counts the horizon from there, and asks again later, not in a loop.
+/// The record is `unknown` before the clock is set forward, so `since` + horizon lies in the past
+/// as well. The node noticed the step, so it counts the horizon from there, and asks again later,
+/// not in a loop.
 #[tokio::test]
 async fn attack_20_a_forward_step_after_the_doubt_restarts_its_horizon() {
     let machine = Machine::new();
@@ -94,9 +95,9 @@ async fn attack_20_a_forward_step_after_the_doubt_restarts_its_horizon() {
     assert!(matches!(arrived, Arrived::Unsettled { .. }), "{arrived:?}");
 }
 
-/// `first` was running when the clock was set back by an hour, and `second` started afterwards. `first` must
-/// not lapse the fresh lease of `second`, neither for a retry nor for the sweeper. It executes nothing
-/// itself, and says why.
+/// `first` was running when the clock was set back by an hour, and `second` started afterwards.
+/// `first` must not lapse the fresh lease of `second`, neither for a retry nor for the sweeper. It
+/// executes nothing itself, and says why.
 async fn no_lease_is_lapsed<S: Store>(first: &Engine<S>, second: &Engine<S>) {
     for (key, crash) in [("a", CrashPolicy::Reconcile), ("b", CrashPolicy::Restart)] {
         let route = with_horizon(|policy| policy.crash = crash);
@@ -123,9 +124,9 @@ async fn no_lease_is_lapsed<S: Store>(first: &Engine<S>, second: &Engine<S>) {
     assert_eq!(second.stats().clock_steps, ClockSteps::default());
 }
 
-/// The machine's clock is set back by an hour under SQLite. The running process stopped its clock at the
-/// latest time and claimed an error of zero, so it lapsed the fresh lease of a process that was started
-/// later, and the key executed twice.
+/// The machine's clock is set back by an hour under SQLite. The running process stopped its clock
+/// at the latest time and claimed an error of zero, so it lapsed the fresh lease of a process that
+/// was started later, and the key executed twice.
 #[tokio::test]
 async fn attack_21_a_clock_set_back_under_sqlite_lapses_no_fresh_lease() {
     let machine = Machine::new();
@@ -136,8 +137,8 @@ async fn attack_21_a_clock_set_back_under_sqlite_lapses_no_fresh_lease() {
     no_lease_is_lapsed(&first, &second).await;
 }
 
-/// The same with the clock of a Redis server. The store hid the step: it never told a time that was earlier
-/// than one it had told before, so the engine could not widen its error.
+/// The same with the clock of a Redis server. The store hid the step: it never told a time that
+/// was earlier than one it had told before, so the engine could not widen its error.
 #[tokio::test(flavor = "multi_thread")]
 async fn attack_21_a_clock_set_back_under_redis_lapses_no_fresh_lease() {
     let server = Redis::start(&[]);
@@ -175,7 +176,8 @@ async fn redis_with_clock(server: &Redis, off_s: &Arc<AtomicI64>) -> RedisStore 
     RedisStore::open(url).await.unwrap()
 }
 
-/// Changes the answer to `TIME`: two numbers as text, of which the first is the seconds, in ten digits.
+/// Changes the answer to `TIME`: two numbers as text, of which the first is the seconds, in ten
+/// digits.
 fn set_time(bytes: &mut [u8], off_s: i64) {
     const HEAD: &[u8] = b"*2\r\n$10\r\n";
     let Some(at) = bytes.windows(HEAD.len()).position(|part| part == HEAD) else { return };
