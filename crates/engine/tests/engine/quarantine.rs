@@ -201,7 +201,7 @@ async fn a_released_key_is_held_back_because_it_may_have_run_in_the_lost_time() 
     let engine = start(MemoryStore::new(), Options::default()).await;
     let (released, refused) =
         (held(&engine, &ietf(), "released").await, Reason::new("refused", "nothing sent"));
-    released.settle(Settlement::Release { reason: refused, backoff: Duration::ZERO }).await;
+    drop(released.settle(Settlement::Release { reason: refused, backoff: Duration::ZERO }).await);
     let (.., window) = quarantine(&engine).await;
     let arrived = engine.arrive(&ietf(), request(&ietf(), "released")).await.unwrap();
     assert!(matches!(arrived, Arrived::Unsettled { parked: true, .. }), "{arrived:?}");
