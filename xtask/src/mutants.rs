@@ -16,6 +16,7 @@ mod list;
 mod path;
 mod restore;
 mod stores;
+mod terms;
 mod workers;
 
 use list::Mutant;
@@ -69,6 +70,7 @@ fn all() -> impl Iterator<Item = &'static Mutant> {
         path::MUTANTS,
         restore::MUTANTS,
         stores::MUTANTS,
+        terms::MUTANTS,
         workers::MUTANTS,
     ]
     .into_iter()

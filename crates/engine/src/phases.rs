@@ -210,7 +210,7 @@ impl<T: Transactions> Run<T> {
                 Recovered::CallAgain => return Ok(None),
                 Recovered::Found(Found::Happened(output)) => return Ok(Some(output)),
                 Recovered::Found(Found::NotKnown(words)) => return Err(ground.interrupted(name, &words)),
-                Recovered::Found(Found::DidNotHappen) => match ground.proves_nothing_from() {
+                Recovered::Found(Found::DidNotHappen) => match ground.horizon_until() {
                     None => return Err(ground.parked(name, &track::no_horizon(name))),
                     Some(from) if asked.is_surely_past(from) => return Ok(None),
                     Some(from) if ground.is_beyond_deadline(from) => {

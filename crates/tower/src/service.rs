@@ -11,6 +11,7 @@ use futures_util::FutureExt as _;
 use http::header::HeaderName;
 use http::{HeaderMap, Request, Response, request};
 use http_body::Body;
+use oncegate_core::classify::Failure;
 use oncegate_core::decide::Arrival;
 use oncegate_core::fingerprint::Fingerprint;
 use oncegate_core::key::Key;
@@ -26,7 +27,7 @@ use tracing::Instrument as _;
 
 use crate::answer::{About, Which};
 use crate::body::{BoxError, RequestBody, ResponseBody};
-use crate::execute::Work;
+use crate::execute::{Ended, Work};
 use crate::phased::Offer;
 use crate::prefer::Prefer;
 use crate::route::Routes;
@@ -304,12 +305,19 @@ where
     A: Body<Data = Bytes>,
     A::Error: Into<BoxError> + Send,
 {
-    if let (Some(offer), CrashPolicy::Resume) = (&shared.phases, route.policy().crash) {
-        offer(&held, &mut work.head.extensions);
+    let about = shared.about(route.policy(), Which::Id(held.id()));
+    match (route.policy().crash, &shared.phases) {
+        (CrashPolicy::Resume, Some(offer)) => offer(&held, &mut work.head.extensions),
+        // The handler reports that it was offered none, and nothing runs.
+        (CrashPolicy::Resume, None) => {}
+        (CrashPolicy::Reconcile | CrashPolicy::Restart, _) => {
+            if let Some(parked) = held.parked_without_phases() {
+                return settle::and_answer(held, parked, Ended::Failed(Failure::Service), &about).await;
+            }
+        }
     }
     let mut ended = execute::run(&mut held, inner, work).await;
     let settlement = held.as_its_phases_say(classify::of(held.policy(), &mut ended));
-    let about = shared.about(route.policy(), Which::Id(held.id()));
     settle::and_answer(held, settlement, ended, &about).await
 }
 

@@ -9,11 +9,10 @@ use std::time::Duration;
 use oncegate_core::audit;
 use oncegate_core::decide::{Decision, Event, Lease, Next, decide};
 use oncegate_core::identity::{RecordId, Token};
-use oncegate_core::policy::Policy;
 use oncegate_core::record::{Journal, Reason, Record, RecoveryPoint, State};
 use oncegate_core::time::{Now, Timestamp};
 use oncegate_store::join::{Connection, Join, Joined, Taken, Transactions, Turn};
-use oncegate_store::{Effect, Kind, StoreError, Write, Writing};
+use oncegate_store::{Effect, Kind, Store, StoreError, Write, Writing};
 
 use super::Run;
 use super::error::PhaseError;
@@ -21,7 +20,6 @@ use super::track::{Stop, Track, changed_handler};
 use crate::engine::Engine;
 use crate::held::{Held, SendPermit, Watch};
 use crate::once::JobError;
-use crate::route::Route;
 
 /// The row, in the hands of the one that writes it.
 pub(super) type RowGuard<'a> = tokio::sync::MutexGuard<'a, Arc<Record>>;
@@ -81,20 +79,27 @@ impl<S: Join> Held<S> {
     pub fn phases(&self) -> Phases {
         Phases(Arc::new(Standing {
             engine: self.engine.clone(),
-            route: self.route.clone(),
             lease: self.lease.clone(),
-            granted_at: self.seen().last_run_at,
+            horizon_until: self.horizon_until(),
             permit: self.permit(),
             watch: Arc::clone(&self.watch),
         }))
     }
 }
 
+impl<S: Store> Held<S> {
+    /// The end of the horizon in the record's terms, counted from this grant.
+    fn horizon_until(&self) -> Option<Timestamp> {
+        let record = self.seen();
+        Some(record.last_run_at?.plus(record.terms.horizon?))
+    }
+}
+
 struct Standing<S> {
     engine: Engine<S>,
-    route: Route,
     lease: Lease,
-    granted_at: Option<Timestamp>,
+    /// When the horizon ends that the record was begun under, counted from this grant.
+    horizon_until: Option<Timestamp>,
     permit: SendPermit,
     watch: Arc<Watch>,
 }
@@ -115,10 +120,11 @@ pub(super) enum JoinFailed {
 pub(super) trait Ground: Send + Sync {
     fn lease(&self) -> &Lease;
     fn id(&self) -> RecordId;
-    fn policy(&self) -> &Policy;
     fn permit(&self) -> &SendPermit;
     fn now(&self) -> Now;
-    fn granted_at(&self) -> Option<Timestamp>;
+    /// From when on "not found" proves that there is nothing: the earlier attempt had ended when this one was granted, and what it
+    /// sent had the horizon of the record's terms to arrive, whatever the policy says now. `None`: never.
+    fn horizon_until(&self) -> Option<Timestamp>;
     fn track(&self) -> MutexGuard<'_, Track>;
 
     /// Whoever writes the row holds this.
@@ -150,10 +156,6 @@ impl<S: Join> Ground for Standing<S> {
         self.watch.id
     }
 
-    fn policy(&self) -> &Policy {
-        self.route.policy()
-    }
-
     fn permit(&self) -> &SendPermit {
         &self.permit
     }
@@ -162,8 +164,8 @@ impl<S: Join> Ground for Standing<S> {
         self.engine.now()
     }
 
-    fn granted_at(&self) -> Option<Timestamp> {
-        self.granted_at
+    fn horizon_until(&self) -> Option<Timestamp> {
+        self.horizon_until
     }
 
     fn track(&self) -> MutexGuard<'_, Track> {
@@ -260,11 +262,6 @@ impl dyn Ground {
 
     pub(super) fn is_past_deadline(&self) -> bool {
         self.now().may_be_past(self.lease().attempt_deadline)
-    }
-
-    /// From when on "not found" proves that there is nothing: the earlier attempt had ended when this one was granted. `None`: never.
-    pub(super) fn proves_nothing_from(&self) -> Option<Timestamp> {
-        Some(self.granted_at()?.plus(self.policy().horizon?))
     }
 
     pub(super) fn is_beyond_deadline(&self, moment: Timestamp) -> bool {

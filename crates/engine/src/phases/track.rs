@@ -70,6 +70,13 @@ impl<S: Store> Held<S> {
         }
     }
 
+    /// How an attempt ends before it runs if its handler has no phases, but an earlier attempt finished or began some: parked. The
+    /// handler would do again what the journal says was done. `None`: nothing was done in phases.
+    #[must_use]
+    pub fn parked_without_phases(&self) -> Option<Settlement> {
+        self.left_from_the_start().map(|changed| Settlement::Park(changed_handler(&changed)))
+    }
+
     /// A journal that cannot be read is one that this handler does not know.
     fn left_from_the_start(&self) -> Option<Changed> {
         let unreadable = Changed::Left { position: 0, kept: "of another release".into() };

@@ -3,9 +3,10 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
+use oncegate_core::policy::Policy;
 use oncegate_core::record::StateKind;
 use oncegate_engine::phases::{DownstreamKey, Found, Park, PhaseError, Probe, Recovery, Retry};
-use oncegate_engine::{Arrived, JobError, Settled};
+use oncegate_engine::{Arrived, JobError, Route, Settled};
 
 use crate::ride::{LEASE, Town, insert};
 
@@ -103,6 +104,47 @@ async fn a_probe_that_finds_nothing_before_the_horizon_asks_again_after_it() {
     let charged = run.foreign("charge", probe, async |_| panic!("it would be a second charge")).await;
     assert_eq!(charged.unwrap(), "late");
     assert_eq!(*questions.lock().unwrap(), 2);
+}
+
+/// A foreign call was begun on a route with a horizon of one minute. A deploy then set the horizon to
+/// zero. The next attempt read the new value, believed the first "not found" at once, and called again
+/// while the first call was still on its way. The horizon that the record was begun under counts.
+#[tokio::test]
+async fn attack_25_a_shortened_horizon_does_not_apply_to_a_phase_that_was_begun_before() {
+    const HORIZON: Duration = Duration::from_mins(1);
+    let mut town = Town::under(|policy| policy.horizon = Some(HORIZON)).await;
+    dead_while_charging(&town).await;
+    let shortened = Policy { horizon: Some(Duration::ZERO), ..town.route.policy().clone() };
+    town.route = Route::new("resume", shortened, town.route.operation().clone());
+    let held = town.attempt().await;
+    let mut run = town.run(&held);
+    run.atomic("ride", async |_| Ok(String::new())).await.unwrap();
+    tokio::time::pause();
+    let questions = Mutex::new(0);
+    // One second into the attempt: past the new horizon, long before the old one.
+    town.hand.turn(Duration::from_secs(1));
+    let probe = Probe(async |_| {
+        let mut questions = questions.lock().unwrap();
+        *questions += 1;
+        town.hand.turn(HORIZON);
+        if *questions == 1 { Found::DidNotHappen } else { Found::Happened("late".to_owned()) }
+    });
+    let charged = run.foreign("charge", probe, async |_| Ok("a second charge".to_owned())).await;
+    assert_eq!(charged.unwrap(), "late");
+    assert_eq!(*questions.lock().unwrap(), 2);
+}
+
+/// A deploy that declares a horizon proves nothing about calls that were begun without one.
+#[tokio::test]
+async fn attack_25_a_new_horizon_does_not_apply_to_a_phase_that_was_begun_without_one() {
+    let mut town = Town::under(|policy| policy.horizon = None).await;
+    dead_while_charging(&town).await;
+    let declared = Policy { horizon: Some(Duration::ZERO), ..town.route.policy().clone() };
+    town.route = Route::new("resume", declared, town.route.operation().clone());
+    let (ended, _) = town.ride(Probe(async |_| Found::DidNotHappen)).await;
+    assert!(matches!(ended, Err(PhaseError::Parked { .. })), "{ended:?}");
+    assert!(town.parked().await.contains("without a horizon"));
+    assert_eq!(town.provider.calls(), 1);
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Handlers with phases, as their clients see them: over a SQLite file and a pool of the service's own.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -222,4 +222,32 @@ async fn a_changed_handler_is_409_outcome_unknown_and_the_record_says_why() {
     let reason = record.last_error.unwrap().to_string();
     assert!(reason.starts_with("changed_handler") && reason.contains("\"trip\""), "{reason}");
     assert_eq!(service.rides().await, 1);
+}
+
+/// A ride stopped after its first phase. A deploy then moved the route to a profile without phases, and
+/// the client's retry ran the whole handler from its beginning: the first phase took effect twice. What
+/// was begun under `resume` is not run by a handler without phases.
+#[tokio::test]
+async fn attack_25_what_was_begun_in_phases_is_not_run_again_as_a_whole() {
+    let service = Service::start().await;
+    service.town.provider_is_down.store(true, Ordering::SeqCst);
+    service.ask().await.expect_problem(409, "in_progress");
+    let handled = Arc::new(AtomicUsize::new(0));
+    let handler = {
+        let handled = Arc::clone(&handled);
+        move || async move { format!("ride {}", handled.fetch_add(1, Ordering::SeqCst)) }
+    };
+    let routes = Routes::none().route("POST /rides", Profile::Payments).unwrap();
+    let without_phases = Idempotency::new(service.engine.clone(), scope::header("x-tenant"), routes);
+    let app = Router::new().route("/rides", post(handler)).layer(without_phases);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+    let call = Call::post("/rides").key(KEY).json("{\"to\": \"the station\"}");
+    call.send(addr).await.expect_problem(409, "outcome_unknown");
+    assert_eq!(handled.load(Ordering::SeqCst), 0, "the first phase has taken effect already");
+    let record = service.engine.read(id_of(KEY)).await.unwrap().unwrap();
+    assert_eq!(record.state.kind(), StateKind::Unknown);
+    let reason = record.last_error.unwrap().to_string();
+    assert!(reason.starts_with("changed_handler"), "{reason}");
 }
