@@ -6,7 +6,9 @@ pub(crate) mod sweeper;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use oncegate_engine::{Engine, NoProbe, Options as EngineOptions, Pass, Worker, WorkerOptions};
+use oncegate_engine::{
+    BackgroundWorkers, Engine, NoProbe, Options as EngineOptions, Pass, Worker, WorkerOptions,
+};
 use oncegate_store::{Store, Write};
 use oncegate_store_sql::postgres::PostgresOptions;
 use oncegate_store_sql::{PostgresStore, SqliteStore};
@@ -27,7 +29,8 @@ struct Node<S: Store> {
 
 impl<S: Store> Node<S> {
     fn start(store: S, runtime: Runtime) -> Outcome<Self> {
-        let engine = runtime.block_on(Engine::start(store, EngineOptions::default()))?;
+        let options = EngineOptions { workers: BackgroundWorkers::None, ..EngineOptions::default() };
+        let engine = runtime.block_on(Engine::start(store, options))?;
         Ok(Self { runtime, engine })
     }
 

@@ -9,7 +9,7 @@ use example_payments::post::{self, NoReply};
 use hyper::Request;
 use hyper::body::Bytes;
 use hyper::http::request;
-use oncegate::{AnyStore, Engine, OpenError, Options, Store as _};
+use oncegate::{AnyStore, BackgroundWorkers, Engine, OpenError, Options, Store as _};
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::StateKind;
 use oncegate_core::time::{Now, Timestamp};
@@ -317,7 +317,8 @@ impl Source {
     pub(crate) async fn into_acting(self) -> Result<Self, Trouble> {
         let Self::Store(store) = self else { return Ok(self) };
         let options = Options::default();
-        let options = Options { node: format!("{} (command line)", options.node).into(), ..options };
+        let node = format!("{} (command line)", options.node).into();
+        let options = Options { node, workers: BackgroundWorkers::None, ..options };
         let engine = Engine::start(*store, options).await;
         Ok(Self::Engine(engine.map_err(|error| Trouble::Failed(error.to_string()))?))
     }

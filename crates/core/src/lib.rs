@@ -7,6 +7,7 @@ pub mod audit;
 pub mod classify;
 pub mod codec;
 pub mod decide;
+pub mod duration;
 pub mod fingerprint;
 pub mod identity;
 pub mod key;

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use crate::duration::{InvalidDuration, check_max, check_positive};
 use crate::fingerprint::Mode;
 use crate::record::{AfterRetention, CrashPolicy, Execution, GoneStatus, RetentionFrom, Terms};
 
@@ -91,6 +92,23 @@ impl Policy {
     #[must_use]
     pub fn protects(&self, method: &str) -> bool {
         self.methods.contains(&method)
+    }
+
+    /// Refuses durations that no moment can be computed with, and zero where it has no meaning.
+    pub fn check(&self) -> Result<(), InvalidDuration> {
+        check_positive("lease", self.lease)?;
+        check_positive("attempt_deadline", self.attempt_deadline)?;
+        check_positive("retention", self.retention)?;
+        if let AfterRetention::Gone { tombstone, .. } = self.after_retention {
+            check_positive("tombstone", tombstone)?;
+        }
+        check_max("horizon", self.horizon.unwrap_or_default())?;
+        check_max("wait_limit", self.wait_limit)?;
+        check_max("patience", self.patience)?;
+        check_max("retry_in_progress", self.retry_in_progress)?;
+        check_max("retry_unknown", self.retry_unknown)?;
+        check_max("backoff_first", self.reconcile.backoff_first)?;
+        check_max("backoff_max", self.reconcile.backoff_max)
     }
 
     /// What is frozen into a row when a life begins.

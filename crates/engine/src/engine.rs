@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use oncegate_core::audit::Who;
 use oncegate_core::decide::{Decision, Event, Step};
+use oncegate_core::duration::InvalidDuration;
 use oncegate_core::identity::{RecordId, Version};
 use oncegate_core::key::Key;
 use oncegate_core::record::{Reason, Record};
@@ -25,10 +26,10 @@ use crate::clock::{ClockSteps, NodeClock};
 use crate::herald::Herald;
 use crate::history::StoreHistory;
 use crate::meters::{self, Tenants};
-use crate::options::Options;
+use crate::options::{BackgroundWorkers, Options};
 use crate::outbox::Kept;
 use crate::wait::Waiters;
-use crate::workers::Looked;
+use crate::workers::{Looked, Workers};
 use crate::writer::Writer;
 
 /// A forgetting that takes longer than this to be written may open its key while another node still replays the answer.
@@ -76,11 +77,15 @@ pub(crate) struct Inner<S> {
     pub(crate) in_hand: InHand,
     /// Whether the store still has what was written to it.
     pub(crate) history: StoreHistory,
+    /// The sweeper and the reaper that were started with the engine. They end with it, or when others take over.
+    pub(crate) default_workers: Mutex<Option<Workers>>,
 }
 
 impl<S: Store> Engine<S> {
-    /// Starts an engine over `store`, on the tokio runtime that this is called in.
+    /// Starts an engine over `store`, on the tokio runtime that this is called in, with the sweeper and the reaper unless
+    /// [`Options::workers`] says otherwise.
     pub async fn start(store: S, options: Options) -> Result<Self, StartError> {
+        options.check().map_err(StartError::Options)?;
         meters::begin_at_zero();
         let store = Arc::new(store);
         let clock = match &options.clock {
@@ -117,12 +122,16 @@ impl<S: Store> Engine<S> {
             behind: Behind::default(),
             in_hand: InHand::default(),
             history: StoreHistory::default(),
+            default_workers: Mutex::default(),
         });
         if let Some(channel) = channel {
             inner.herald.start(&inner, &channel);
         }
         let engine = Self(inner);
         engine.start_watching_history().await.map_err(StartError::History)?;
+        if let BackgroundWorkers::Default(options) = &engine.0.options.workers {
+            engine.start_default_workers(options);
+        }
         Ok(engine)
     }
 
@@ -310,6 +319,8 @@ pub enum StartError {
     Thread(std::io::Error),
     /// The store's history could not be checked, or its quarantines not be read.
     History(StoreError),
+    /// An option is outside its range.
+    Options(InvalidDuration),
 }
 
 impl fmt::Display for StartError {
@@ -318,6 +329,7 @@ impl fmt::Display for StartError {
             Self::Clock(error) => write!(f, "the store's clock could not be read: {error}"),
             Self::Thread(error) => write!(f, "the writer's thread could not be started: {error}"),
             Self::History(error) => write!(f, "the store's quarantines could not be read: {error}"),
+            Self::Options(error) => write!(f, "invalid option: {error}"),
         }
     }
 }

@@ -54,7 +54,7 @@ pub use history::ReleasedQuarantine;
 pub use meters::names;
 pub use once::{JobError, Once, OnceError, Runner};
 pub use operate::{Act, Operator, Told};
-pub use options::{Options, Shared};
+pub use options::{BackgroundWorkers, Options, Shared};
 pub use outbox::{Delivering, Delivery, Effect, Effects, OUTAGE, Outbox, OutboxOptions, Sent};
 pub use probe::{Asking, Found, NoProbe, OnlyOf, Patience, Probe};
 pub use route::Route;

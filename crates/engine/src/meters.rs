@@ -6,6 +6,8 @@ use metrics::{Counter, Histogram, Label, counter, gauge, histogram};
 use oncegate_core::decide::{Event, Next, Notice, Step};
 use oncegate_core::record::{Record, StateKind};
 
+use crate::workers::Worker;
+
 mod tenants;
 
 pub(crate) use tenants::{Repeat, Tenants};
@@ -56,6 +58,8 @@ pub mod names {
     pub const BATCH_SIZE: &str = "api.idempotency.store.batch.size";
     /// Passes of a worker, by `worker`.
     pub const WORKER_PASS: &str = "oncegate.worker.pass.count";
+    /// How many loops of a worker run in this process, by `worker`: 0 where none does.
+    pub const WORKER_RUNNING: &str = "oncegate.worker.running";
     /// Passes that failed, by `worker`.
     pub const WORKER_ERROR: &str = "oncegate.worker.error.count";
     /// Steps of the store's clock that this node noticed, by `direction`.
@@ -117,6 +121,25 @@ pub(crate) fn begin_at_zero() {
     }
     for direction in ["forward", "back"] {
         counter!(names::CLOCK_STEP, "direction" => direction).increment(0);
+    }
+    for worker in Worker::EVERY {
+        gauge!(names::WORKER_RUNNING, "worker" => worker.name()).increment(0.0);
+    }
+}
+
+/// A worker's loop runs for as long as this is kept.
+pub(crate) struct Running(Worker);
+
+impl Running {
+    pub(crate) fn begin(worker: Worker) -> Self {
+        gauge!(names::WORKER_RUNNING, "worker" => worker.name()).increment(1.0);
+        Self(worker)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        gauge!(names::WORKER_RUNNING, "worker" => self.0.name()).decrement(1.0);
     }
 }
 

@@ -126,12 +126,18 @@ impl<S: Store> Engine<S> {
         let route = match (policy.execution, policy.crash) {
             (Execution::Deferred, _) => Err("a job runs now; deferred execution is not for it".into()),
             (_, CrashPolicy::Resume) => Err("a job has no recovery points to resume from".into()),
-            (Execution::Inline, CrashPolicy::Reconcile | CrashPolicy::Restart) => Operation::new(operation)
-                .map(|operation| Route::new("job", policy, operation))
-                .map_err(|error| error.to_string().into()),
+            (Execution::Inline, CrashPolicy::Reconcile | CrashPolicy::Restart) => {
+                job_route(operation, policy)
+            }
         };
         Runner { engine: self.clone(), route }
     }
+}
+
+fn job_route(operation: &str, policy: Policy) -> Result<Route, Box<str>> {
+    policy.check().map_err(|error| error.to_string())?;
+    let operation = Operation::new(operation).map_err(|error| error.to_string())?;
+    Ok(Route::new("job", policy, operation))
 }
 
 /// Runs one kind of job. Clones are handles on the same engine.

@@ -5,9 +5,11 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+use oncegate_core::duration::{InvalidDuration, check_max, check_positive};
 use oncegate_store::shared_cache::SharedCache;
 
 use crate::clock::NodeClock;
+use crate::workers::WorkerOptions;
 
 /// How an engine behaves. The defaults suit one service on one machine.
 #[derive(Clone, Debug)]
@@ -50,6 +52,8 @@ pub struct Options {
     pub check_history_every: Duration,
     /// How far a key's time may lie outside a quarantine and still count as inside: clients' clocks are off.
     pub quarantine_skew: Duration,
+    /// The background workers that [`Engine::start`](crate::Engine::start) starts.
+    pub workers: BackgroundWorkers,
     /// A clock other than the store's own, for tests.
     pub clock: Option<NodeClock>,
 }
@@ -72,7 +76,34 @@ impl Default for Options {
             audit_executions: false,
             check_history_every: Duration::from_secs(2),
             quarantine_skew: Duration::from_mins(5),
+            workers: BackgroundWorkers::Default(WorkerOptions::default()),
             clock: None,
+        }
+    }
+}
+
+/// The background workers that an engine starts by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BackgroundWorkers {
+    /// The sweeper and the reaper: expired rows are removed, and lapsed leases become what their crash policy says. They end with
+    /// the engine. [`Engine::start_workers`](crate::Engine::start_workers) adds those that need a probe, and takes over from these.
+    Default(WorkerOptions),
+    /// None. Another process on the same store runs them, or the caller starts its own.
+    None,
+}
+
+impl Options {
+    /// Refuses durations that no moment can be computed with, and zero where it has no meaning.
+    pub fn check(&self) -> Result<(), InvalidDuration> {
+        check_max("cache_age_max", self.cache_age_max)?;
+        check_max("linger", self.linger)?;
+        check_positive("store_timeout", self.store_timeout)?;
+        check_max("doubt_patience", self.doubt_patience)?;
+        check_positive("wait_poll", self.wait_poll)?;
+        check_max("breaker_pause", self.breaker_pause)?;
+        match &self.workers {
+            BackgroundWorkers::Default(options) => options.check(),
+            BackgroundWorkers::None => Ok(()),
         }
     }
 }

@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use oncegate_core::duration::{DURATION_MAX, InvalidDuration, check_max, check_positive};
 use oncegate_store::StoreError;
 use oncegate_store::jobs::Jobs;
 use tokio::sync::watch;
@@ -100,6 +101,31 @@ impl Default for OutboxOptions {
     }
 }
 
+impl OutboxOptions {
+    /// Refuses durations that no moment can be computed with, and pauses of nothing.
+    pub fn check(&self) -> Result<(), InvalidDuration> {
+        check_positive("every", self.every)?;
+        check_max("claim_slack", self.claim_slack)?;
+        check_positive("keep_every", self.keep_every)?;
+        check_max("retention", self.retention)
+    }
+
+    /// The same options, with each duration in its range. What is outside is reported: a loop must neither spin nor panic.
+    fn within_limits(&self) -> Self {
+        if let Err(error) = self.check() {
+            tracing::error!(%error, "outbox options are invalid; using the nearest allowed values");
+        }
+        let least = Duration::from_millis(1);
+        Self {
+            every: self.every.clamp(least, DURATION_MAX),
+            at_once: self.at_once,
+            claim_slack: self.claim_slack.min(DURATION_MAX),
+            keep_every: self.keep_every.clamp(least, DURATION_MAX),
+            retention: self.retention.min(DURATION_MAX),
+        }
+    }
+}
+
 /// The running outbox. Dropped, it ends where it is: what it had claimed is anybody's when the claim ends.
 #[derive(Debug)]
 pub struct Outbox {
@@ -145,15 +171,16 @@ impl<S: Jobs> Engine<S> {
     #[must_use]
     pub fn start_outbox(&self, effects: &Effects, options: &OutboxOptions) -> Outbox {
         meters::begin_worker_at_zero(WORKER);
+        let options = options.within_limits();
         let (counts, passes) = watch::channel(0);
         let retired = watch::Sender::new(false);
         let mut pumps = Vec::new();
         for (name, effect) in &effects.0 {
             meters::begin_effect_at_zero(name);
-            let pump = Pump::new(self, name, effect, options);
+            let pump = Pump::new(self, name, effect, &options);
             pumps.push(self.0.runtime.spawn(pump.run(counts.clone(), retired.subscribe())));
         }
-        let (engine, effects, options) = (self.clone(), effects.clone(), options.clone());
+        let (engine, effects) = (self.clone(), effects.clone());
         let keeping = self.0.runtime.spawn(async move { engine.keep_outbox(&effects, &options).await });
         Outbox { pumps, keeping, passes, retired }
     }

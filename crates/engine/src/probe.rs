@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use oncegate_core::duration::{DURATION_MAX, InvalidDuration, check_max, check_positive};
 use oncegate_core::record::Record;
 use oncegate_core::response::Answer;
 use oncegate_core::scope::Operation;
@@ -83,6 +84,27 @@ impl Default for Patience {
 }
 
 impl Patience {
+    /// Refuses durations that no moment can be computed with, and a timeout of nothing.
+    pub fn check(&self) -> Result<(), InvalidDuration> {
+        check_positive("timeout", self.timeout)?;
+        check_max("backoff", self.backoff)?;
+        check_max("backoff_max", self.backoff_max)
+    }
+
+    /// The same, with each duration in its range: it comes from code that is not the engine's.
+    pub(crate) fn within_limits(self) -> Self {
+        if let Err(error) = self.check() {
+            tracing::error!(%error, "patience is invalid; using the nearest allowed values");
+        }
+        let least = Duration::from_millis(1);
+        Self {
+            timeout: self.timeout.clamp(least, DURATION_MAX),
+            backoff: self.backoff.min(DURATION_MAX),
+            backoff_max: self.backoff_max.min(DURATION_MAX),
+            park_after: self.park_after,
+        }
+    }
+
     /// The pause after so many questions, without jitter.
     #[must_use]
     pub fn pause(&self, tries: u32) -> Duration {

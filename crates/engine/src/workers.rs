@@ -18,19 +18,20 @@ mod watcher;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use metrics::counter;
+use oncegate_core::duration::{DURATION_MAX, InvalidDuration, check_max, check_positive};
 use oncegate_store::{Store, StoreError};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::engine::Engine;
-use crate::meters::{self, names};
-use crate::probe::Probe;
+use crate::engine::{Engine, Inner};
+use crate::meters::{self, Running, names};
+use crate::probe::{NoProbe, Probe};
 
 pub use apart::{About, Heard, Life, Message, Says};
 pub use completer::{Finisher, Finishing, Left, Runs};
@@ -88,6 +89,53 @@ impl Default for WorkerOptions {
 }
 
 impl WorkerOptions {
+    /// Refuses durations that no moment can be computed with, and pauses of nothing.
+    pub fn check(&self) -> Result<(), InvalidDuration> {
+        check_positive("sweep_every", self.sweep_every)?;
+        check_positive("reap_every", self.reap_every)?;
+        check_positive("reconcile_every", self.reconcile_every)?;
+        check_positive("apart_every", self.apart_every)?;
+        check_max("apart_for", self.apart_for)?;
+        check_positive("watch_every", self.watch_every)?;
+        check_max("reap_grace", self.reap_grace)?;
+        check_max("audit_retention", self.audit_retention)?;
+        check_positive("complete_every", self.complete_every)
+    }
+
+    /// The same options, with each duration in its range. What is outside is reported: a worker's loop must neither spin nor panic.
+    fn within_limits(&self) -> Self {
+        let mut options = self.clone();
+        if let Err(error) = self.check() {
+            tracing::error!(%error, "worker options are invalid; using the nearest allowed values");
+            let least = Duration::from_millis(1);
+            for every in [
+                &mut options.sweep_every,
+                &mut options.reap_every,
+                &mut options.reconcile_every,
+                &mut options.apart_every,
+                &mut options.watch_every,
+                &mut options.complete_every,
+            ] {
+                *every = (*every).clamp(least, DURATION_MAX);
+            }
+            for span in [&mut options.apart_for, &mut options.reap_grace, &mut options.audit_retention] {
+                *span = (*span).min(DURATION_MAX);
+            }
+        }
+        options
+    }
+
+    const fn every(&self, worker: Worker) -> Duration {
+        match worker {
+            Worker::Sweeper => self.sweep_every,
+            Worker::Reaper => self.reap_every,
+            Worker::Reconciler => self.reconcile_every,
+            Worker::Apart => self.apart_every,
+            Worker::Watcher => self.watch_every,
+            Worker::Completer => self.complete_every,
+        }
+    }
+
     /// So many doubts of one operation wait on this node to be asked about.
     fn line_max(&self) -> usize {
         self.batch.min(4 * self.probes_at_once.max(1)).max(1)
@@ -114,8 +162,13 @@ pub enum Worker {
 impl Worker {
     /// Those that every engine can run by itself.
     pub const ALL: [Self; 5] = [Self::Sweeper, Self::Reaper, Self::Reconciler, Self::Apart, Self::Watcher];
+    /// Those that an engine starts by itself, unless told otherwise.
+    pub const DEFAULT: [Self; 2] = [Self::Sweeper, Self::Reaper];
+    /// Every kind.
+    pub const EVERY: [Self; 6] =
+        [Self::Sweeper, Self::Reaper, Self::Reconciler, Self::Apart, Self::Watcher, Self::Completer];
     /// How many kinds there are.
-    const KINDS: usize = Self::ALL.len() + 1;
+    const KINDS: usize = Self::EVERY.len();
 
     /// The name, in metrics and logs.
     #[must_use]
@@ -182,7 +235,8 @@ impl Drop for Workers {
 }
 
 impl<S: Store> Engine<S> {
-    /// Starts all workers on the engine's runtime, but for the completer.
+    /// Starts all workers on the engine's runtime, but for the completer. The sweeper and the reaper that were started with the
+    /// engine end: these take over.
     #[must_use]
     pub fn start_workers(&self, options: &WorkerOptions, probe: &Arc<dyn Probe>) -> Workers {
         self.start_jobs(Job::of_engine(probe), options)
@@ -191,9 +245,9 @@ impl<S: Store> Engine<S> {
     /// Starts the completer: operations that their client has left are finished by `finisher`. Dropped, it takes up nothing more; what it
     /// has taken up goes on.
     ///
-    /// **It is not enough.** It takes what waits; what a process that dies leaves in the middle of a run is found by the sweeper, and found out by
-    /// the reconciler. Some node of the store must run them too ([`Engine::start_workers`]), or it stays `in_progress` for ever.
-    /// [`Engine::start_all_workers`] starts both.
+    /// **It is not enough.** It takes what waits. What a process that dies leaves in the middle of a run becomes `unknown` by the sweeper,
+    /// which is started with the engine, and is examined by the reconciler, which some node of the store must run too
+    /// ([`Engine::start_workers`]). [`Engine::start_all_workers`] starts both.
     #[must_use]
     pub fn start_completer(&self, options: &WorkerOptions, finisher: Arc<dyn Finisher<S>>) -> Workers {
         self.start_jobs([Job::completer(finisher, options)], options)
@@ -213,13 +267,41 @@ impl<S: Store> Engine<S> {
 
     fn start_jobs(&self, jobs: impl IntoIterator<Item = Job<S>>, options: &WorkerOptions) -> Workers {
         let (counts, passes) = watch::channel([0; Worker::KINDS]);
-        let options = Arc::new(options.clone());
+        let options = Arc::new(options.within_limits());
         let tasks = jobs.into_iter().map(|job| {
-            meters::begin_worker_at_zero(job.worker().name());
+            let worker = job.worker();
+            if Worker::DEFAULT.contains(&worker) {
+                self.end_default_workers();
+            }
+            meters::begin_worker_at_zero(worker.name());
             let (engine, options) = (self.clone(), Arc::clone(&options));
             self.0.runtime.spawn(Work { engine, options, job, counts: counts.clone() }.run())
         });
         Workers { tasks: tasks.collect(), passes }
+    }
+
+    /// Starts the sweeper and the reaper. They do not keep the engine alive: they end with its last handle.
+    pub(crate) fn start_default_workers(&self, options: &WorkerOptions) {
+        let (counts, passes) = watch::channel([0; Worker::KINDS]);
+        let tasks = Worker::DEFAULT.map(|worker| {
+            meters::begin_worker_at_zero(worker.name());
+            let engine = Arc::downgrade(&self.0);
+            self.0.runtime.spawn(run_default(engine, worker, options.clone(), counts.clone()))
+        });
+        tracing::info!(
+            "background workers started: sweeper, reaper; not started: reconciler and watcher (`start_workers`, with a probe), \
+             completer (`start_completer`, with handlers)"
+        );
+        *self.default_workers() = Some(Workers { tasks: tasks.into(), passes });
+    }
+
+    /// Ends the sweeper and the reaper that were started with the engine, so that each runs once.
+    fn end_default_workers(&self) {
+        drop(self.default_workers().take());
+    }
+
+    fn default_workers(&self) -> MutexGuard<'_, Option<Workers>> {
+        self.0.default_workers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// One pass of one worker, now. For services with schedulers of their own, and for tests.
@@ -283,31 +365,18 @@ pub(crate) const FAILURE_PAUSE: Duration = Duration::from_millis(200);
 impl<S: Store> Work<S> {
     async fn run(self) {
         let worker = self.job.worker();
+        let _running = Running::begin(worker);
         let mut failures = 0;
         // Only the reconciler has any: its questions go on through passes and pauses, and end with this loop.
         let mut questions = FuturesUnordered::new();
         loop {
-            let more = match meanwhile(&mut questions, self.pass()).await {
-                Ok(pass) => {
-                    failures = 0;
-                    pass.more
-                }
-                Err(words) => {
-                    counter!(names::WORKER_ERROR, "worker" => worker.name()).increment(1);
-                    tracing::warn!(
-                        worker = worker.name(),
-                        "a pass failed, and the next one follows: {words}"
-                    );
-                    failures += 1;
-                    false
-                }
-            };
+            let passed = meanwhile(&mut questions, self.pass()).await;
+            let more = has_more(worker, passed, &mut failures);
             if let Job::Reconciles(lines) = &self.job {
                 let free = lines.free_places(self.options.probes_at_once.max(1));
                 questions.extend(free.into_iter().map(|operation| lines.ask(&self.engine, operation)));
             }
-            counter!(names::WORKER_PASS, "worker" => worker.name()).increment(1);
-            self.counts.send_modify(|counts| counts[worker as usize] += 1);
+            count_pass(worker, &self.counts);
             if more {
                 meanwhile(&mut questions, tokio::task::yield_now()).await;
             } else {
@@ -328,18 +397,11 @@ impl<S: Store> Work<S> {
                 Job::Completes(completer) => self.engine.complete_with(completer, &self.options).await,
             }
         };
-        match AssertUnwindSafe(pass).catch_unwind().await {
-            Ok(passed) => passed.map_err(|error| error.to_string()),
-            Err(_) => Err("it panicked".to_owned()),
-        }
+        caught(pass).await
     }
 
     async fn pause(&self, failures: u32) {
-        let every = self.every();
-        let pause = match failures {
-            0 => every,
-            failures => every.min(FAILURE_PAUSE.saturating_mul(1 << (failures - 1).min(10))),
-        };
+        let pause = pause_after(failures, self.options.every(self.job.worker()));
         match self.job.worker() {
             // A permit that was left while a pass was under way ends the pause at once.
             Worker::Reconciler => {
@@ -352,16 +414,64 @@ impl<S: Store> Work<S> {
             _ => tokio::time::sleep(jittered(pause)).await,
         }
     }
+}
 
-    fn every(&self) -> Duration {
-        match self.job.worker() {
-            Worker::Sweeper => self.options.sweep_every,
-            Worker::Reaper => self.options.reap_every,
-            Worker::Reconciler => self.options.reconcile_every,
-            Worker::Apart => self.options.apart_every,
-            Worker::Watcher => self.options.watch_every,
-            Worker::Completer => self.options.complete_every,
+/// The loop of a worker that was started with the engine. It holds the engine only during a pass.
+async fn run_default<S: Store>(
+    engine: Weak<Inner<S>>,
+    worker: Worker,
+    options: WorkerOptions,
+    counts: watch::Sender<[u64; Worker::KINDS]>,
+) {
+    let _running = Running::begin(worker);
+    let mut failures = 0;
+    loop {
+        let Some(inner) = engine.upgrade() else { return };
+        let passed = caught(Engine(inner).work(worker, &options, &NoProbe)).await;
+        let more = has_more(worker, passed, &mut failures);
+        count_pass(worker, &counts);
+        if more {
+            tokio::task::yield_now().await;
+        } else {
+            tokio::time::sleep(jittered(pause_after(failures, options.every(worker)))).await;
         }
+    }
+}
+
+/// A pass, whatever it does: an error and a panic are words.
+async fn caught(pass: impl Future<Output = Result<Pass, Arc<StoreError>>>) -> Result<Pass, String> {
+    match AssertUnwindSafe(pass).catch_unwind().await {
+        Ok(passed) => passed.map_err(|error| error.to_string()),
+        Err(_) => Err("it panicked".to_owned()),
+    }
+}
+
+/// Whether the next pass follows at once. A failure is counted and logged.
+fn has_more(worker: Worker, passed: Result<Pass, String>, failures: &mut u32) -> bool {
+    match passed {
+        Ok(pass) => {
+            *failures = 0;
+            pass.more
+        }
+        Err(words) => {
+            counter!(names::WORKER_ERROR, "worker" => worker.name()).increment(1);
+            tracing::warn!(worker = worker.name(), "a pass failed, and the next one follows: {words}");
+            *failures += 1;
+            false
+        }
+    }
+}
+
+fn count_pass(worker: Worker, counts: &watch::Sender<[u64; Worker::KINDS]>) {
+    counter!(names::WORKER_PASS, "worker" => worker.name()).increment(1);
+    counts.send_modify(|counts| counts[worker as usize] += 1);
+}
+
+/// The pause before the next pass, without jitter.
+fn pause_after(failures: u32, every: Duration) -> Duration {
+    match failures {
+        0 => every,
+        failures => every.min(FAILURE_PAUSE.saturating_mul(1 << (failures - 1).min(10))),
     }
 }
 
@@ -418,6 +528,18 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A pause of zero is a loop that never rests; one of `Duration::MAX` cannot be added to a moment.
+    #[test]
+    fn options_outside_their_range_are_brought_into_it() {
+        let (sweep_every, reap_every) = (Duration::ZERO, Duration::MAX);
+        let options = WorkerOptions { sweep_every, reap_every, ..WorkerOptions::default() };
+        assert!(options.check().is_err());
+        let within = options.within_limits();
+        assert_eq!((within.sweep_every, within.reap_every), (Duration::from_millis(1), DURATION_MAX));
+        assert_eq!(within.check(), Ok(()));
+        assert_eq!(WorkerOptions::default().within_limits(), WorkerOptions::default());
+    }
 
     #[test]
     fn a_pause_is_between_a_half_and_the_whole_of_it() {

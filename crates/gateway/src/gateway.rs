@@ -9,7 +9,7 @@ use std::time::Duration;
 use hyper_util::server::graceful::GracefulShutdown;
 use metrics_exporter_prometheus::PrometheusHandle;
 use oncegate::{AnyStore, OpenError};
-use oncegate_engine::{Engine, Options, Outbox, Probe, Shared, Stats, Workers};
+use oncegate_engine::{BackgroundWorkers, Engine, Options, Outbox, Probe, Shared, Stats, Workers};
 use oncegate_store::Store as _;
 use oncegate_store_redis::RedisCacheOptions;
 use tokio::sync::watch;
@@ -211,6 +211,8 @@ fn options(config: &Config, store: &AnyStore) -> Result<Options, StartError> {
     let mut options = Options {
         cache_bytes: config.store.cache_bytes,
         audit_executions: config.workers.audit_executions,
+        // The gateway starts all of them, with its probes and its routes.
+        workers: BackgroundWorkers::None,
         ..Options::default()
     };
     if let Some(node) = &config.workers.node {

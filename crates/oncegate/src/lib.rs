@@ -101,13 +101,15 @@ pub use open::{OpenError, open, open_existing};
 
 pub use oncegate_core::policy::{self, Policy, Profile};
 pub use oncegate_core::scope::{Address, Operation, Scope};
-pub use oncegate_core::{classify, decide, fingerprint, identity, key, problem, record, response, time};
+pub use oncegate_core::{
+    classify, decide, duration, fingerprint, identity, key, problem, record, response, time,
+};
 pub use oncegate_engine::{
     Arrived, Engine, Held, JobError, LeaseEnded, NodeClock, Once, OnceError, Options, Route, Runner,
     SendPermit, Settled, Settlement, StartError, Stats, StillSettling, Unavailable, names,
 };
+pub use oncegate_engine::{BackgroundWorkers, NoProbe, OnlyOf, Probe, Worker, WorkerOptions, Workers};
 pub use oncegate_engine::{Delivering, Delivery, Effect, Effects, Outbox, OutboxOptions, Patience, Sent};
-pub use oncegate_engine::{NoProbe, OnlyOf, Probe, Worker, WorkerOptions, Workers};
 /// The contract of stores, and the words of errors: for whoever joins transactions of another library, see [`join`].
 pub use oncegate_store as store;
 pub use oncegate_store::{Store, StoreError, jobs, join};

@@ -250,9 +250,12 @@ pub(crate) fn replay<B>(
     response
 }
 
+/// The last second of the year 9999: an HTTP date has four digits for the year, and `httpdate` panics at more.
+const LAST_DATE: Duration = Duration::from_secs(253_402_300_799);
+
 fn add_expiry<B>(response: &mut Response<B>, expires_at: Option<Timestamp>) {
     let date = expires_at.and_then(|end| {
-        let since_epoch = Duration::from_micros(u64::try_from(end.as_micros()).ok()?);
+        let since_epoch = Duration::from_micros(u64::try_from(end.as_micros()).ok()?).min(LAST_DATE);
         let date = httpdate::fmt_http_date(SystemTime::UNIX_EPOCH.checked_add(since_epoch)?);
         HeaderValue::from_str(&date).ok()
     });
@@ -277,4 +280,19 @@ pub fn refusal<B>(problem: &Problem) -> Response<ResponseBody<B>> {
         response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `httpdate` panics from the year 10000 on: a record that was kept longer could never be answered from.
+    #[test]
+    fn a_record_that_outlives_the_year_9999_has_the_last_date_there_is() {
+        for end in [Timestamp::from_micros(253_402_300_800_000_000), Timestamp::NEVER] {
+            let mut response = Response::new(());
+            add_expiry(&mut response, Some(end));
+            assert_eq!(response.headers()[headers::EXPIRES], "Fri, 31 Dec 9999 23:59:59 GMT");
+        }
+    }
 }

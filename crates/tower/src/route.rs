@@ -223,6 +223,7 @@ fn check(policy: &Policy, pattern: &str, handler: Handler) -> Result<(), RouteEr
             "{pattern:?}: {name:?} {words}; leave it out of the headers to keep"
         )));
     }
+    policy.check().map_err(|error| RouteError(format!("{pattern:?}: {error}")))?;
     let accepts = policy.in_progress == WhileInProgress::Accept || policy.after_doubt == AfterDoubt::Accept;
     if accepts && !policy.may_defer() {
         let words = "202 is a promise that somebody will run it, and on this route only its client does";
@@ -261,8 +262,10 @@ impl Error for RouteError {}
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::Duration;
 
     use oncegate_core::decide::{Event, Next, decide};
+    use oncegate_core::duration::DURATION_MAX;
     use oncegate_core::fingerprint::Fingerprint;
     use oncegate_core::key::Key;
     use oncegate_core::time::{Now, Timestamp};
@@ -337,6 +340,29 @@ mod tests {
         assert!(is_run(&whole, &doubtful) && !is_run(&phased, &doubtful));
         let resumed = accepted(Profile::Resume);
         assert!(!is_run(&whole, &resumed) && is_run(&phased, &resumed));
+    }
+
+    /// A retention beyond the year 9999 was accepted, and the first answer panicked while its date was written.
+    #[test]
+    fn a_duration_outside_its_range_is_refused_with_its_name_and_the_limit() {
+        let added = |change: fn(&mut Policy)| {
+            let mut policy = Profile::Payments.policy();
+            change(&mut policy);
+            Routes::none().route("POST /payments", policy).map(drop).map_err(|error| error.to_string())
+        };
+        assert_eq!(added(|policy| policy.retention = DURATION_MAX), Ok(()));
+        for (change, words) in [
+            (
+                (|policy| policy.retention = Duration::from_hours(24 * 366 * 8_000)) as fn(&mut Policy),
+                "\"POST /payments\": `retention` is 252979200000s; it must be at most 3155760000s (100 years)",
+            ),
+            (|policy| policy.horizon = Some(Duration::MAX), "`horizon`"),
+            (|policy| policy.lease = Duration::ZERO, "`lease` is 0s; it must be greater than zero"),
+            (|policy| policy.reconcile.backoff_max = Duration::MAX, "`backoff_max`"),
+        ] {
+            let refused = added(change).unwrap_err();
+            assert!(refused.contains(words), "{refused}");
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use oncegate::{Engine, Idempotency, Options, Profile, Routes, open, scope};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    // It also runs the sweeper and the reaper: see `Options::workers`.
     let engine = Engine::start(open("sqlite://hello.db").await?, Options::default()).await?;
     let idempotency = Idempotency::new(engine, scope::authorization(), Routes::all(Profile::Ietf)?);
     let app = Router::new().route("/charges", post(charge)).layer(idempotency);

@@ -39,7 +39,7 @@ pub struct Service {
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// Starts it.
+/// Starts it. The engine brings the sweeper and the reaper.
 pub async fn start(options: Options) -> io::Result<Service> {
     started(options).await.map_err(io::Error::other)
 }

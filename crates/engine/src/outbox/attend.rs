@@ -27,7 +27,7 @@ pub(super) const UNREADABLE: &str = "unreadable";
 impl<S: Jobs> Engine<S> {
     /// Sends a job, and says what became of it. What follows from an answer is [`Engine::follow`].
     pub(super) async fn attend(&self, effect: &dyn Effect, job: &Job) -> Became {
-        let patience = effect.patience();
+        let patience = effect.patience().within_limits();
         match self.is_still_wanted(job).await {
             Ok(true) => {}
             Ok(false) => return Became::Withdrawn(settled_otherwise()),

@@ -82,7 +82,7 @@ impl<S: Jobs> Pump<S> {
             effect: Arc::clone(effect),
             every: options.every,
             at_once: options.at_once.max(1),
-            span: effect.patience().timeout.saturating_add(options.claim_slack),
+            span: effect.patience().within_limits().timeout.saturating_add(options.claim_slack),
             under_way: JoinSet::new(),
             again: Arc::default(),
             is_more: More::default(),

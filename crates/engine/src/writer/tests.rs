@@ -14,7 +14,7 @@ use oncegate_store::memory::MemoryStore;
 
 use crate::arrive::Arrived;
 use crate::engine::Engine;
-use crate::options::Options;
+use crate::options::{BackgroundWorkers, Options};
 use crate::route::Route;
 
 type Shaky = Faulty<MemoryStore>;
@@ -24,7 +24,7 @@ const SOON: Duration = Duration::from_mins(1);
 
 async fn start(at_once: usize) -> (Shaky, Engine<Shaky>) {
     let store = Faulty::new(MemoryStore::new()).taking_at_once(at_once);
-    let options = Options { store_timeout: 2 * SOON, ..Options::default() };
+    let options = Options { store_timeout: 2 * SOON, workers: BackgroundWorkers::None, ..Options::default() };
     let engine = Engine::start(store.clone(), options).await.unwrap();
     (store, engine)
 }

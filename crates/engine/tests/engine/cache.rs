@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use oncegate_core::duration::DURATION_MAX;
 use oncegate_engine::{Arrived, Engine, Options, Route, Unavailable};
 use oncegate_store::faulty::Fault;
 use oncegate_store::memory::MemoryStore;
@@ -150,7 +151,7 @@ async fn nothing_but_completed_records_is_cached() {
 #[tokio::test]
 async fn a_cached_answer_ends_with_its_retention() {
     let hand = Hand::new();
-    let options = Options { cache_age_max: Duration::MAX, ..Options::default() };
+    let options = Options { cache_age_max: DURATION_MAX, ..Options::default() };
     let engine = start(shaky_on(&hand), options).await;
     let route = crate::world::route(|policy| policy.retention = HOUR);
     completed(&engine, &route, "k", "life 1").await;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use oncegate_core::duration::DURATION_MAX;
 use oncegate_engine::{Arrived, Engine, Options};
 use oncegate_store::faulty::Fault;
 
@@ -20,9 +21,9 @@ fn short() -> oncegate_engine::Route {
 /// Nodes whose clocks are as far apart as their errors allow, and whose caches keep everything.
 async fn nodes(store: &Shaky, hand: &Hand) -> (Engine<Shaky>, Engine<Shaky>) {
     let late =
-        Options { clock: Some(hand.late(ERROR, ERROR)), cache_age_max: Duration::MAX, ..Options::default() };
+        Options { clock: Some(hand.late(ERROR, ERROR)), cache_age_max: DURATION_MAX, ..Options::default() };
     let early =
-        Options { clock: Some(hand.early(ERROR, ERROR)), cache_age_max: Duration::MAX, ..Options::default() };
+        Options { clock: Some(hand.early(ERROR, ERROR)), cache_age_max: DURATION_MAX, ..Options::default() };
     (start(store.clone(), late).await, start(store.clone(), early).await)
 }
 
@@ -59,7 +60,7 @@ async fn a_hit_is_refused_within_two_errors_of_its_expiry() {
     let store = shaky_on(&hand);
     let options = Options {
         clock: Some(hand.late(Duration::ZERO, ERROR)),
-        cache_age_max: Duration::MAX,
+        cache_age_max: DURATION_MAX,
         ..Options::default()
     };
     let engine = start(store.clone(), options).await;

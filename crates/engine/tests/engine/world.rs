@@ -13,7 +13,9 @@ use oncegate_core::record::{Reason, Record, StateKind};
 use oncegate_core::response::{Answer, Response};
 use oncegate_core::scope::{Address, Operation, Scope};
 use oncegate_core::time::{Now, Timestamp};
-use oncegate_engine::{Arrived, Engine, Held, NodeClock, Options, Route, Settled, Settlement};
+use oncegate_engine::{
+    Arrived, BackgroundWorkers, Engine, Held, NodeClock, Options, Route, Settled, Settlement,
+};
 use oncegate_store::Store;
 use oncegate_store::clock::Clock;
 use oncegate_store::faulty::Faulty;
@@ -36,7 +38,9 @@ pub(crate) fn shaky_on(hand: &Hand) -> Shaky {
     Faulty::new(MemoryStore::with_clock(hand.clock()))
 }
 
+/// An engine without background workers: what a test does not do by hand must not happen.
 pub(crate) async fn start<S: Store>(store: S, options: Options) -> Engine<S> {
+    let options = Options { workers: BackgroundWorkers::None, ..options };
     Engine::start(store, options).await.unwrap()
 }
 

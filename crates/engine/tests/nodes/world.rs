@@ -9,7 +9,7 @@ use oncegate_core::key::Key;
 use oncegate_core::policy::{Policy, Profile};
 use oncegate_core::response::{Answer, Response};
 use oncegate_core::scope::{Address, Operation, Scope};
-use oncegate_engine::{Arrived, Engine, Held, Options, Route, Settled, Settlement};
+use oncegate_engine::{Arrived, BackgroundWorkers, Engine, Held, Options, Route, Settled, Settlement};
 use oncegate_store::Store;
 use oncegate_store_sql::PostgresStore;
 use tokio_postgres::{Client, NoTls};
@@ -64,6 +64,7 @@ pub(crate) fn unique(who: &str) -> String {
 
 pub(crate) async fn node(url: &str, options: Options) -> Engine<PostgresStore> {
     let store = PostgresStore::open(url).await.unwrap();
+    let options = Options { workers: BackgroundWorkers::None, ..options };
     Engine::start(store, options).await.unwrap()
 }
 

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod by_default;
 mod clock_steps;
 mod contended;
 mod crew;

@@ -196,7 +196,7 @@ fn upstream(file: &File, given: &Given, source: &Source<'_>) -> Result<Upstream,
     }
     let span_of = |span: &Option<Spanned<Span>>, default: Duration| match span {
         Some(span) if span.get_ref().0.is_zero() => {
-            Err(source.error(&span.span(), "must be longer than nothing"))
+            Err(source.error(&span.span(), "must be greater than zero"))
         }
         Some(span) => Ok(span.get_ref().0),
         None => Ok(default),

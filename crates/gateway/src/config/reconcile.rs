@@ -190,7 +190,7 @@ pub(super) fn span_of(
 ) -> Result<Duration, ConfigError> {
     match typed {
         Some(span) if span.get_ref().0.is_zero() => {
-            Err(source.error(&span.span(), "must be longer than nothing"))
+            Err(source.error(&span.span(), "must be greater than zero"))
         }
         Some(span) => Ok(span.get_ref().0),
         None => Ok(default),

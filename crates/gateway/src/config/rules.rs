@@ -295,7 +295,7 @@ fn overlay(policy: &mut Policy, rules: &Rules, source: &Source<'_>) -> Result<()
     ] {
         if let Some(given) = given {
             if given.get_ref().0.is_zero() {
-                return Err(source.error(&given.span(), "must be longer than nothing"));
+                return Err(source.error(&given.span(), "must be greater than zero"));
             }
             *place = given.get_ref().0;
         }
@@ -370,7 +370,7 @@ fn after_retention(policy: &mut Policy, rules: &Rules, source: &Source<'_>) -> R
     if let Some(span) = &rules.tombstone
         && tombstone.is_zero()
     {
-        return Err(source.error(&span.span(), "must be longer than nothing"));
+        return Err(source.error(&span.span(), "must be greater than zero"));
     }
     if let Some(after) = &rules.after_retention {
         policy.after_retention = match after.get_ref().0 {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
+use oncegate_core::duration::DURATION_MAX;
 use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
 
 /// A choice among a few words (or numbers, such as a status).
@@ -76,9 +77,8 @@ impl Visitor<'_> for SpanVisitor {
     fn visit_str<E: Error>(self, text: &str) -> Result<Span, E> {
         let span =
             humantime::parse_duration(text).map_err(|_| E::invalid_value(Unexpected::Str(text), &self))?;
-        // Moments are signed microseconds: what is longer than this could not be added to one.
-        if span > Duration::from_hours(24 * 36_525) {
-            return Err(E::custom(format!("{text} is longer than a century")));
+        if span > DURATION_MAX {
+            return Err(E::custom(format!("{text} is too long; must be at most 100 years")));
         }
         Ok(Span(span))
     }

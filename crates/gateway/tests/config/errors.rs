@@ -45,8 +45,8 @@ const WRONG: &[(&str, &str)] = &[
         "2:14: /no/such/file could not be read: No such file or directory (os error 2)",
     ),
     ("[admin]\ntoken = 1234567890123456", "2:9: invalid type: a number, expected a text in quotes"),
-    ("[upstream]\nconnect_timeout = \"0s\"", "2:19: must be longer than nothing"),
-    ("[upstream]\n  timeout = \"0s\"", "2:13: must be longer than nothing"),
+    ("[upstream]\nconnect_timeout = \"0s\"", "2:19: must be greater than zero"),
+    ("[upstream]\n  timeout = \"0s\"", "2:13: must be greater than zero"),
     ("[upstream]\nhttp = \"3\"", "2:8: invalid value: string \"3\", expected one of \"auto\", \"1\", \"2\""),
     (
         "[upstream]\nhost = \"mine\"",
@@ -56,7 +56,7 @@ const WRONG: &[(&str, &str)] = &[
         "[upstream]\ntimeout = \"soon\"",
         "2:11: invalid value: string \"soon\", expected a span of time with its unit, such as \"90s\", \"5m\", \"1h 30m\" or \"2d\"",
     ),
-    ("[upstream]\ntimeout = \"200years\"", "2:11: 200years is longer than a century"),
+    ("[upstream]\ntimeout = \"200years\"", "2:11: 200years is too long; must be at most 100 years"),
     (
         "[store]\nurl = \"mysql://root:secret@localhost/x\"",
         "2:7: is not the URL of a store; expected memory:, sqlite://FILE, postgres://… or redis://…",
@@ -150,8 +150,8 @@ const WRONG: &[(&str, &str)] = &[
         "[defaults]\ncrash = \"resume\"",
         "2:9: \"*\": under `resume` a handler without recovery points would be run again from its beginning; choose `payments`, or, inside a Rust service, declare its phases (`Routes::phased`)",
     ),
-    ("[defaults]\nlease = \"0s\"", "2:9: must be longer than nothing"),
-    ("[defaults]\nretention = \"0s\"", "2:13: must be longer than nothing"),
+    ("[defaults]\nlease = \"0s\"", "2:9: must be greater than zero"),
+    ("[defaults]\nretention = \"0s\"", "2:13: must be greater than zero"),
     (
         "[defaults]\nattempt_deadline = \"30s\"",
         "2:20: an attempt's deadline cannot be shorter than its lease",
@@ -171,7 +171,7 @@ const WRONG: &[(&str, &str)] = &[
         "[defaults]\ntombstone = \"1d\"",
         "2:13: under after_retention = \"fresh\" there are no tombstones; use after_retention = 410, or drop `tombstone`",
     ),
-    ("[defaults]\nafter_retention = 410\ntombstone = \"0s\"", "3:13: must be longer than nothing"),
+    ("[defaults]\nafter_retention = 410\ntombstone = \"0s\"", "3:13: must be greater than zero"),
     (
         "[defaults]\nafter_retention = 418",
         "2:19: invalid value: integer `418`, expected one of \"fresh\", \"410\", \"404\"",

@@ -118,7 +118,7 @@ fn wrong_probes_are_refused_with_their_line() {
         ("", "answers = [{ status = 200 }]", "7:10: `answer` and `answers` are two answers to one question"),
         ("", "method = \"POST\"", "8:10: invalid value: string \"POST\", expected one of \"GET\", \"HEAD\""),
         ("", "method = \"HEAD\"", "8:10: the answer to a HEAD has no body to look at"),
-        ("", "timeout = \"0s\"", "8:11: must be longer than nothing"),
+        ("", "timeout = \"0s\"", "8:11: must be greater than zero"),
         ("", "backoff = \"1m\"\nbackoff_max = \"1s\"", "9:15: the longest pause is shorter than the first"),
         ("", "park_after = 0", "8:14: expected a number from 1 to 1000000"),
         ("", "clock_error = \"2s\"", "8:15: has an effect only with `created`"),
@@ -268,7 +268,7 @@ fn wrong_webhooks_are_refused_with_their_line() {
         ("answer", "", "4:1: what are clients told then?"),
         ("", "did_not_happen_is_final = true", "11:27: the last word on which attempt?"),
         ("", "fence = \"/fence\"", "11:9: has an effect only with did_not_happen_is_final = true"),
-        ("", "tolerance = \"0s\"", "11:13: must be longer than nothing"),
+        ("", "tolerance = \"0s\"", "11:13: must be greater than zero"),
     ] {
         let said = refused(&webhook(out, put));
         assert!(said.starts_with(expected), "{put}\n  {said}\n  {expected}");
@@ -337,7 +337,7 @@ fn effects_that_could_not_work_are_refused_with_what_to_do() {
         (effect("", "body = \"{pointer:x}\""), "an insertion is written like"),
         (effect("", "backoff = \"1m\"\nbackoff_max = \"1s\""), "the longest pause is shorter than the first"),
         (effect("", "park_after = 0"), "expected a number from 1 to 1000000"),
-        (effect("", "timeout = \"0s\""), "must be longer than nothing"),
+        (effect("", "timeout = \"0s\""), "must be greater than zero"),
         (effect("", "answer = { body = \"found\" }"), "an answer needs `status`"),
         (format!("{}\n{}", effect("", ""), effect("", "")), "there is an effect \"charge\" already"),
     ] {

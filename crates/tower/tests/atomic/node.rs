@@ -9,7 +9,7 @@ use axum::Router;
 use axum::extract::Request;
 use axum::response::IntoResponse;
 use oncegate_core::record::{Record, StateKind};
-use oncegate_engine::{Engine, Options};
+use oncegate_engine::{BackgroundWorkers, Engine, Options};
 use oncegate_store::drive::read_one;
 use oncegate_store::join::Transactions;
 use oncegate_tower::{Atomic, AtomicIdempotency, Named, Routes, scope};
@@ -80,7 +80,8 @@ impl<B: Base> Node<B> {
         H: Fn(Work<B, T>) -> F + Clone + Send + Sync + 'static,
         F: Future<Output: IntoResponse> + Send + 'static,
     {
-        let engine = Engine::start(base.store().await, Options::default()).await.unwrap();
+        let options = Options { workers: BackgroundWorkers::None, ..Options::default() };
+        let engine = Engine::start(base.store().await, options).await.unwrap();
         let runs = Arc::new(AtomicUsize::new(0));
         let (base, counted) = (base.clone(), Arc::clone(&runs));
         let handler = move |tx: Atomic<T>, request: Request| {

@@ -12,7 +12,7 @@ use axum::routing::post;
 use oncegate_core::policy::{Policy, Profile};
 use oncegate_core::record::{Journal, Record, StateKind};
 use oncegate_core::time::Now;
-use oncegate_engine::{Engine, NodeClock, Options};
+use oncegate_engine::{BackgroundWorkers, Engine, NodeClock, Options};
 use oncegate_store::drive::read_one;
 use oncegate_store_sql::PostgresStore;
 use oncegate_store_sql::sqlx::PgTransactions;
@@ -83,6 +83,7 @@ struct Node {
 
 impl Node {
     async fn start(base: &OnPostgres, policy: Policy, options: Options, gate: Option<Gate>) -> Self {
+        let options = Options { workers: BackgroundWorkers::None, ..options };
         let engine = Engine::start(base.store().await, options).await.unwrap();
         let routes = Routes::none().phased("POST /rides", policy).unwrap();
         let idempotency = Idempotency::new(engine.clone(), scope::header("x-tenant"), routes);

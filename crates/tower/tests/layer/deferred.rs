@@ -8,7 +8,7 @@ use axum::extract::Request;
 use http::StatusCode;
 use http_body_util::BodyExt as _;
 use oncegate_core::policy::{AfterDoubt, Profile, WhileInProgress};
-use oncegate_engine::{Engine, Options, WorkerOptions, Workers};
+use oncegate_engine::{BackgroundWorkers, Engine, Options, WorkerOptions, Workers};
 use oncegate_store::faulty::{Fault, Faulty};
 use oncegate_store::memory::MemoryStore;
 use oncegate_tower::phased::Completing;
@@ -40,6 +40,7 @@ impl Service {
 
     async fn with(options: Options, placed: impl FnOnce(Idempotency<Shaky>) -> Idempotency<Shaky>) -> Self {
         let store = Faulty::new(MemoryStore::new());
+        let options = Options { workers: BackgroundWorkers::None, ..options };
         let engine = Engine::start(store.clone(), options).await.unwrap();
         let accepted = policy(Profile::Accepted, |policy| policy.wait_limit = Duration::from_secs(20));
         let inline = policy(Profile::Ietf, |policy| {

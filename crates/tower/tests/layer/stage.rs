@@ -16,7 +16,7 @@ use oncegate_core::policy::{Policy, Profile};
 use oncegate_core::record::{Record, StateKind};
 use oncegate_core::scope::{Address, Scope};
 use oncegate_core::time::{Now, Timestamp};
-use oncegate_engine::{Engine, Options};
+use oncegate_engine::{BackgroundWorkers, Engine, Options};
 use oncegate_store::Store;
 use oncegate_store::clock::Clock;
 use oncegate_store::drive::read_one;
@@ -53,6 +53,7 @@ impl<S: Store> Stage<S> {
         H: Fn(Request) -> F + Clone + Send + Sync + 'static,
         F: Future<Output: IntoResponse> + Send + 'static,
     {
+        let options = Options { workers: BackgroundWorkers::None, ..options };
         let engine = Engine::start(store, options).await.unwrap();
         let runs = Arc::new(AtomicUsize::new(0));
         let counted = {
