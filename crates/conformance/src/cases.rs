@@ -25,8 +25,8 @@ mod waiting;
 
 pub use ask::{
     a_scan_says_whether_it_came_to_the_end, browsing_filters, browsing_pages_show_each_row_once,
-    counts_are_true, due_finds_what_is_due, due_goes_on_from_a_moment, parked_is_never_due,
-    the_clock_never_runs_backwards,
+    counts_are_true, due_finds_what_is_due, due_goes_on_from_a_moment, excepted_operations_hide_no_other,
+    parked_is_never_due, the_clock_never_runs_backwards,
 };
 
 pub use history::{

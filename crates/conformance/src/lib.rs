@@ -63,6 +63,7 @@ macro_rules! for_each_case {
             reads_follow_writes
             due_finds_what_is_due
             due_goes_on_from_a_moment
+            excepted_operations_hide_no_other
             parked_is_never_due
             a_scan_says_whether_it_came_to_the_end
             lines_take_turns

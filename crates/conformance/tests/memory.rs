@@ -6,6 +6,7 @@ use oncegate_conformance::samples::{LONG_AGO, id, moved_to, reserved};
 use oncegate_core::audit::Entry;
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::{Record, StateKind};
+use oncegate_core::scope::Operation;
 use oncegate_core::time::Timestamp;
 use oncegate_store::clock::Clock;
 use oncegate_store::drive::read_one;
@@ -66,6 +67,8 @@ enum Flaw {
     CachesReads,
     /// Scans return the youngest of what is due.
     ScansTheYoungest,
+    /// Scans show what is excepted.
+    ExceptsNothing,
     /// A scan says that it came to the end if it has fewer rows than its limit.
     ScansToTheEnd,
     /// Scans begin with the first, whatever they are told.
@@ -170,6 +173,13 @@ impl Store for Broken {
         let surplus = scan.records.len().saturating_sub(limit);
         scan.records.drain(..surplus);
         Ok(scan)
+    }
+
+    async fn doubted_except(&self, except: &[Operation], moments: Moments, limit: usize) -> Result<Scan> {
+        if matches!(self.flaw, Flaw::ExceptsNothing) {
+            return self.inner.due_in(Due::Doubted, moments, limit).await;
+        }
+        self.inner.doubted_except(except, moments, limit).await
     }
 
     async fn waiting(&self, turn: &Turn, now: Timestamp) -> Result<Waiting> {
@@ -301,6 +311,7 @@ broken_harness!(Blind, Flaw::SwapsBlindly);
 broken_harness!(Forgetful, Flaw::LosesWrites);
 broken_harness!(Caching, Flaw::CachesReads);
 broken_harness!(Youngest, Flaw::ScansTheYoungest);
+broken_harness!(Exceptless, Flaw::ExceptsNothing);
 broken_harness!(ToTheEnd, Flaw::ScansToTheEnd);
 broken_harness!(FromTheFirst, Flaw::ScansFromTheFirst);
 broken_harness!(Unfiltered, Flaw::PagesForgetTheFilter);
@@ -341,6 +352,9 @@ fn each_flaw_is_found_out_by_its_case() {
     fails("reads_follow_writes", || run::<Caching, _>(cases::reads_follow_writes));
     fails("due_finds_what_is_due", || run::<Youngest, _>(cases::due_finds_what_is_due));
     fails("due_goes_on_from_a_moment", || run::<FromTheFirst, _>(cases::due_goes_on_from_a_moment));
+    fails("excepted_operations_hide_no_other", || {
+        run::<Exceptless, _>(cases::excepted_operations_hide_no_other);
+    });
     fails("a_scan_says_whether_it_came_to_the_end", || {
         run::<ToTheEnd, _>(cases::a_scan_says_whether_it_came_to_the_end);
     });

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use oncegate_core::audit::Entry;
 use oncegate_core::identity::{RecordId, Token};
 use oncegate_core::record::{Reason, Record};
+use oncegate_core::scope::Operation;
 use oncegate_core::time::Timestamp;
 use oncegate_store::clock::Clock;
 use oncegate_store::jobs::{Claim, Depth, Job, JobId, Jobs, Report};
@@ -89,6 +90,10 @@ impl Store for AnyStore {
 
     async fn due_in(&self, what: Due, moments: Moments, limit: usize) -> Result<Scan> {
         on_any!(self, store => Box::pin(store.due_in(what, moments, limit)).await)
+    }
+
+    async fn doubted_except(&self, except: &[Operation], moments: Moments, limit: usize) -> Result<Scan> {
+        on_any!(self, store => Box::pin(store.doubted_except(except, moments, limit)).await)
     }
 
     async fn waiting(&self, turn: &Turn, now: Timestamp) -> Result<Waiting> {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use oncegate_core::identity::RecordId;
 use oncegate_core::key::Key;
 use oncegate_core::record::Record;
-use oncegate_core::scope::{Address, Scope};
+use oncegate_core::scope::{Address, Operation, Scope};
 use oncegate_store::{
     Counts, Cursor, Due, Effect, Filter, Kind, Moments, Page, Result, SCAN_BYTES_MAX, Scan, StoreError,
 };
@@ -27,10 +27,14 @@ pub(crate) const ROWS_MAX: usize = 256;
 /// A call stops once its rows are this large.
 pub(crate) const BYTES_MAX: usize = 4 << 20;
 
+/// Rows of excepted operations are read and passed over here, so a scan ends after so many.
+const PASSED_OVER_MAX: usize = 65_536;
+
 pub(crate) async fn due(
     link: &Arc<Link<Checks>>,
     keys: &Keys,
     what: Due,
+    except: &[Operation],
     moments: Moments,
     limit: usize,
 ) -> Result<Scan> {
@@ -40,11 +44,13 @@ pub(crate) async fn due(
     let mut met = HashSet::new();
     // Rows that cannot be read are passed over: they must not stand in the way of others.
     loop {
-        scan.is_cut = scan.records.len() >= limit || bytes >= SCAN_BYTES_MAX;
+        let is_far = !except.is_empty() && offset >= PASSED_OVER_MAX;
+        scan.is_cut = scan.records.len() >= limit || bytes >= SCAN_BYTES_MAX || is_far;
         if scan.is_cut {
             break;
         }
-        let count = ROWS_MAX.min(limit - scan.records.len());
+        let wanted = if except.is_empty() { limit - scan.records.len() } else { ROWS_MAX };
+        let count = ROWS_MAX.min(wanted);
         let arguments = [moments.by.as_micros().to_string(), offset.to_string(), count.to_string()];
         let from = moments.from.as_micros().to_string();
         let arguments = arguments.into_iter().chain([BYTES_MAX.to_string(), keys.rows(), from]);
@@ -57,6 +63,8 @@ pub(crate) async fn due(
         for found in found.chunks_exact(2) {
             match decode(&found[0], &found[1]) {
                 Ok(record) if !what.moment(&record).is_some_and(|moment| moments.contain(moment)) => {}
+                Ok(record) if except.contains(&record.operation) => {}
+                Ok(_) if scan.records.len() >= limit => scan.is_cut = true,
                 Ok(record) if met.insert(record.id) => {
                     bytes += size(&found[1]);
                     scan.records.push(record);

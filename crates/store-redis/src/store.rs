@@ -13,6 +13,7 @@ use std::time::Duration;
 use oncegate_core::audit::Entry;
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::Record;
+use oncegate_core::scope::Operation;
 use oncegate_core::time::Timestamp;
 use oncegate_store::clock::Clock;
 use oncegate_store::history::Watermark;
@@ -161,7 +162,11 @@ impl Store for RedisStore {
     }
 
     async fn due_in(&self, what: Due, moments: Moments, limit: usize) -> Result<Scan> {
-        ask::due(&self.link, &self.keys, what, moments, limit).await
+        ask::due(&self.link, &self.keys, what, &[], moments, limit).await
+    }
+
+    async fn doubted_except(&self, except: &[Operation], moments: Moments, limit: usize) -> Result<Scan> {
+        ask::due(&self.link, &self.keys, Due::Doubted, except, moments, limit).await
     }
 
     async fn waiting(&self, turn: &Turn, now: Timestamp) -> Result<Waiting> {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use oncegate_core::audit::Entry;
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::Record;
+use oncegate_core::scope::Operation;
 use oncegate_core::time::Timestamp;
 use oncegate_store::clock::Clock;
 use oncegate_store::shared_cache::Realm;
@@ -243,7 +244,15 @@ impl Store for PostgresStore {
     async fn due_in(&self, what: Due, moments: Moments, limit: usize) -> Result<Scan> {
         let statements = &self.statements;
         let scan = self.scans.read(|session| async move {
-            scan::due(&session, statements, what, moments, limit, scan::SCAN_TIME).await
+            scan::due(&session, statements, what, &[], moments, limit, scan::SCAN_TIME).await
+        });
+        scan.await.map_err(|failure| failure.during("due", Effect::None))
+    }
+
+    async fn doubted_except(&self, except: &[Operation], moments: Moments, limit: usize) -> Result<Scan> {
+        let statements = &self.statements;
+        let scan = self.scans.read(|session| async move {
+            scan::due(&session, statements, Due::Doubted, except, moments, limit, scan::SCAN_TIME).await
         });
         scan.await.map_err(|failure| failure.during("due", Effect::None))
     }

@@ -15,6 +15,7 @@ use std::time::Duration;
 use oncegate_core::audit::Entry;
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::Record;
+use oncegate_core::scope::Operation;
 use oncegate_core::time::Timestamp;
 use oncegate_store::clock::Clock;
 use oncegate_store::history::Watermark;
@@ -173,6 +174,12 @@ impl Store for SqliteStore {
     async fn due_in(&self, what: Due, moments: Moments, limit: usize) -> Result<Scan> {
         let shared = self.shared.clone();
         let due = move |connection: &mut _| scan::due(connection, &shared, what, moments, limit);
+        self.scans.run("due", due).await
+    }
+
+    async fn doubted_except(&self, except: &[Operation], moments: Moments, limit: usize) -> Result<Scan> {
+        let except = except.to_vec();
+        let due = move |connection: &mut _| statements::doubted_except(connection, &except, moments, limit);
         self.scans.run("due", due).await
     }
 

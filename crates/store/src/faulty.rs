@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use oncegate_core::audit::Entry;
 use oncegate_core::identity::{RecordId, Token};
 use oncegate_core::record::{Reason, Record};
+use oncegate_core::scope::Operation;
 use oncegate_core::time::Timestamp;
 use tokio::sync::{Semaphore, watch};
 
@@ -312,6 +313,11 @@ impl<S: Store> Store for Faulty<S> {
     async fn due_in(&self, what: Due, moments: Moments, limit: usize) -> Result<Scan> {
         self.check_read("due")?;
         self.inner.due_in(what, moments, limit).await
+    }
+
+    async fn doubted_except(&self, except: &[Operation], moments: Moments, limit: usize) -> Result<Scan> {
+        self.check_read("due")?;
+        self.inner.doubted_except(except, moments, limit).await
     }
 
     async fn waiting(&self, turn: &Turn, now: Timestamp) -> Result<Waiting> {

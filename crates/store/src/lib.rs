@@ -27,6 +27,7 @@ use std::sync::Arc;
 use oncegate_core::audit::Entry;
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::Record;
+use oncegate_core::scope::Operation;
 use oncegate_core::time::Timestamp;
 
 use clock::Clock;
@@ -89,6 +90,18 @@ pub trait Store: Send + Sync + 'static {
     /// - A scan that stops before the end, at its limit or because of what it has read, says so; one that came to the end does not.
     ///   (`a_scan_says_whether_it_came_to_the_end`)
     fn due_in(&self, what: Due, moments: Moments, limit: usize) -> impl Future<Output = Result<Scan>> + Send;
+
+    /// Doubts whose moment is one of these, but for those of some operations, the longest due first, at most `limit`. A store may stop
+    /// before the end after having passed over many thousands, and then says that it did.
+    ///
+    /// # Contract
+    /// - Doubts of other operations are found, however many of the excepted ones are due before. (`excepted_operations_hide_no_other`)
+    fn doubted_except(
+        &self,
+        except: &[Operation],
+        moments: Moments,
+        limit: usize,
+    ) -> impl Future<Output = Result<Scan>> + Send;
 
     /// The same of all whose moment has come by `now`.
     fn due(&self, what: Due, now: Timestamp, limit: usize) -> impl Future<Output = Result<Scan>> + Send {

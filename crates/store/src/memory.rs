@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use oncegate_core::audit::Entry;
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::{Record, State, StateKind};
+use oncegate_core::scope::Operation;
 use oncegate_core::time::Timestamp;
 
 use crate::apart::Apart;
@@ -90,9 +91,20 @@ impl Model {
     /// Rows that are due, the longest first.
     #[must_use]
     pub fn due(&self, what: Due, moments: Moments, limit: usize) -> Scan {
+        self.due_except(what, &[], moments, limit)
+    }
+
+    /// Doubts that are due, but for those of some operations.
+    #[must_use]
+    pub fn doubted_except(&self, except: &[Operation], moments: Moments, limit: usize) -> Scan {
+        self.due_except(Due::Doubted, except, moments, limit)
+    }
+
+    fn due_except(&self, what: Due, except: &[Operation], moments: Moments, limit: usize) -> Scan {
         let mut due: Vec<_> = self
             .rows
             .values()
+            .filter(|row| !except.contains(&row.record.operation))
             .filter_map(|row| what.moment(&row.record).map(|moment| (moment, row.seq, &row.record)))
             .filter(|(moment, ..)| moments.contain(*moment))
             .collect();
@@ -352,6 +364,10 @@ impl Store for MemoryStore {
 
     async fn due_in(&self, what: Due, moments: Moments, limit: usize) -> Result<Scan> {
         Ok(self.model().due(what, moments, limit))
+    }
+
+    async fn doubted_except(&self, except: &[Operation], moments: Moments, limit: usize) -> Result<Scan> {
+        Ok(self.model().doubted_except(except, moments, limit))
     }
 
     async fn waiting(&self, turn: &Turn, now: Timestamp) -> Result<Waiting> {

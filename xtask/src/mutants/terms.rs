@@ -3,6 +3,8 @@
 use super::list::Mutant;
 
 const GROUND: &str = "crates/engine/src/phases/ground.rs";
+const ENGINE: &str = "crates/engine/src/engine.rs";
+const RECONCILER: &str = "crates/engine/src/workers/reconciler.rs";
 const SERVICE: &str = "crates/tower/src/service.rs";
 
 /// Every one of them.
@@ -22,5 +24,29 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: SERVICE,
         rule: "if let Some(parked) = held.parked_without_phases() {",
         without: "if let Some(parked) = held.parked_without_phases().filter(|_| false) {",
+    },
+    Mutant {
+        name: "an engine that is only started runs no workers",
+        package: "oncegate-engine",
+        test: "workers",
+        file: ENGINE,
+        rule: "engine.start_default_workers(options);",
+        without: "let _ = options;",
+    },
+    Mutant {
+        name: "options outside their range are accepted",
+        package: "oncegate-engine",
+        test: "workers",
+        file: ENGINE,
+        rule: "options.check().map_err(StartError::Options)?;",
+        without: "let _ = options.check().map_err(StartError::Options);",
+    },
+    Mutant {
+        name: "the backlog of a route whose line is full stands in front of others",
+        package: "oncegate-engine",
+        test: "workers",
+        file: RECONCILER,
+        rule: "full.push(operation);",
+        without: "drop(operation);",
     },
 ];

@@ -6,6 +6,7 @@ use super::{
 };
 use crate::samples::{address, stored_request};
 use oncegate_core::record::CrashPolicy;
+use oncegate_core::scope::Operation;
 use oncegate_core::time::Timestamp;
 use oncegate_store::SCAN_BYTES_MAX;
 use std::sync::Arc;
@@ -130,6 +131,35 @@ pub async fn due_goes_on_from_a_moment<H: Harness>(harness: H) {
     }
 }
 
+/// More doubts of one operation than a scan shows, all of them due before the one of another.
+pub async fn excepted_operations_hide_no_other<H: Harness>(harness: H) {
+    let store = harness.open().await;
+    let of = |n: u64, operation: &str| {
+        let base = Record {
+            operation: Operation::new(operation).expect("an operation"),
+            ..reserved(&format!("{}-{n}", operation.len()), 1, LONG_AGO)
+        };
+        moved_to(&base, StateKind::Unknown, LONG_AGO)
+    };
+    let (many, few) = ("POST /many", "POST /few");
+    let mut rows: Vec<_> = (0..300).map(|n| of(n, many)).collect();
+    rows.extend((0..3).map(|n| of(n, few)));
+    fill(&store, &rows).await;
+    let found = async |except: &[&str], limit| {
+        let except: Vec<_> = except.iter().map(|one| Operation::new(one).expect("an operation")).collect();
+        let moments = Moments::by(FAR_AHEAD);
+        let scan = store.doubted_except(&except, moments, limit).await.expect("scanned");
+        let operations: Vec<_> = scan.records.iter().map(|row| row.operation.as_str().to_owned()).collect();
+        (operations, scan.is_cut)
+    };
+    assert_eq!(found(&[], 2).await, (vec![many.to_owned(); 2], true));
+    assert_eq!(found(&[many], 2).await, (vec![few.to_owned(); 2], true));
+    assert_eq!(found(&[many], 100).await, (vec![few.to_owned(); 3], false));
+    assert_eq!(found(&[many, few, "POST /none"], 100).await, (vec![], false));
+    // A name that another begins with is another name.
+    assert_eq!(found(&["POST /man", "POST /manyfold", few], 1).await, (vec![many.to_owned()], true));
+}
+
 pub async fn parked_is_never_due<H: Harness>(harness: H) {
     let store = harness.open().await;
     let base = reserved("a", 1, LONG_AGO);
@@ -189,8 +219,7 @@ pub async fn browsing_filters<H: Harness>(harness: H) {
             let base = reserved_at(address(tenant, &format!("key-{n}")), n, second(n));
             let mut row = moved_to(&base, state, FAR_AHEAD);
             if n % 2 == 0 {
-                row.operation =
-                    oncegate_core::scope::Operation::new("POST /refunds").expect("a valid pattern");
+                row.operation = Operation::new("POST /refunds").expect("a valid pattern");
             }
             // Any text, of any length; and some records share one.
             row.provider_reference = match n {

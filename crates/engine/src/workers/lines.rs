@@ -14,6 +14,7 @@ use oncegate_core::record::Record;
 use oncegate_core::scope::Operation;
 use oncegate_store::{Store, StoreError};
 
+use super::reconciler::Offer;
 use super::{Pass, Worker, WorkerOptions};
 use crate::engine::Engine;
 use crate::meters::names;
@@ -53,7 +54,8 @@ impl Lines {
         options: &WorkerOptions,
     ) -> Result<Pass, Arc<StoreError>> {
         let limit = options.line_max();
-        engine.find_doubts(options, &*self.probe, limit, |row| self.take(&row, limit)).await
+        let full = self.full(limit);
+        engine.find_doubts(options, &*self.probe, limit, full, |row| self.take(&row, limit)).await
     }
 
     /// One entry for each place that is free and has somebody waiting for it: [`Lines::ask`] is to be called for each.
@@ -91,21 +93,30 @@ impl Lines {
         }
     }
 
-    /// Says whether the row has its place in the line.
-    fn take(&self, row: &Record, limit: usize) -> bool {
+    /// Operations whose line has no room. There may be more of them, so they are looked for again when a line has ended.
+    fn full(&self, limit: usize) -> Vec<Operation> {
+        let mut lines = self.lines();
+        let full = lines.iter_mut().filter(|(_, line)| line.waiting.len() >= limit);
+        full.map(|(operation, line)| {
+            line.has_more = true;
+            operation.clone()
+        })
+        .collect()
+    }
+
+    fn take(&self, row: &Record, limit: usize) -> Offer {
         let waiting = Waiting { id: row.id, version: row.version };
         let mut lines = self.lines();
         let line = lines.entry(row.operation.clone()).or_default();
         if line.waiting.contains(&waiting) {
-            return false;
+            return Offer::WaitsAlready;
         }
-        let has_room = line.waiting.len() < limit;
-        if has_room {
-            line.waiting.push_back(waiting);
-        } else {
+        if line.waiting.len() >= limit {
             line.has_more = true;
+            return Offer::LineFull;
         }
-        has_room
+        line.waiting.push_back(waiting);
+        Offer::Taken
     }
 
     /// Whose turn it is. Where nobody is left, the place is given up, and whoever fills the lines is told if there was more than this one took.

@@ -6,6 +6,7 @@ use std::collections::HashSet;
 
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::Record;
+use oncegate_core::scope::Operation;
 use oncegate_core::time::Timestamp;
 use oncegate_store::{Due, Moments, Store, StoreError};
 
@@ -42,13 +43,33 @@ impl Looked {
         // Those that are met again must not fill the scan.
         let limit = count + self.met.len();
         let scan = store.due_in(what, moments, limit).await?;
-        let rows: Vec<_> = scan.records.into_iter().filter(|row| !self.met.contains(&row.id)).collect();
+        let rows = self.not_met(scan.records);
         Ok(Ahead { is_end: !scan.is_cut || rows.is_empty(), rows })
     }
 
     /// Whether the next row is the one that has been due for longest.
     pub(super) fn is_start(&self) -> bool {
         self.met.is_empty()
+    }
+
+    /// The same of doubts, but for those of some operations: however many of them there are, they do not stand in front of others.
+    pub(super) async fn next_doubts<S: Store>(
+        &self,
+        store: &S,
+        except: &[Operation],
+        by: Timestamp,
+        count: usize,
+    ) -> Result<Ahead, StoreError> {
+        if except.is_empty() {
+            return self.next(store, Due::Doubted, by, count).await;
+        }
+        let moments = Moments { from: self.until, by };
+        let scan = store.doubted_except(except, moments, count + self.met.len()).await?;
+        Ok(Ahead { is_end: !scan.is_cut, rows: self.not_met(scan.records) })
+    }
+
+    fn not_met(&self, rows: Vec<Record>) -> Vec<Record> {
+        rows.into_iter().filter(|row| !self.met.contains(&row.id)).collect()
     }
 
     /// This one was met.

@@ -35,6 +35,16 @@ const SCANS: u32 = 4;
 /// Who says so, in the record's story.
 const SOURCE: &str = "probe";
 
+/// What became of a row that was offered to the line of its operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Offer {
+    Taken,
+    /// It waits there from an earlier pass.
+    WaitsAlready,
+    /// There is no room, or there is no line for its operation.
+    LineFull,
+}
+
 impl<S: Store> Engine<S> {
     /// One pass that ends when all its questions have.
     pub(super) async fn reconcile(
@@ -45,13 +55,13 @@ impl<S: Store> Engine<S> {
         let mut lines: HashMap<Operation, Vec<Record>> = HashMap::new();
         let limit = options.line_max();
         // Nobody is asked before the look is over, so it goes as far as it may: whoever waits behind one operation's has a part in this pass.
-        let found = self.find_doubts(options, probe, usize::MAX, |row| {
+        let found = self.find_doubts(options, probe, usize::MAX, Vec::new(), |row| {
             let line = lines.entry(row.operation.clone()).or_default();
-            let has_room = line.len() < limit;
-            if has_room {
-                line.push(row);
+            if line.len() >= limit {
+                return Offer::LineFull;
             }
-            has_room
+            line.push(row);
+            Offer::Taken
         });
         let found = found.await?;
         let asked = lines.into_values().map(|rows| self.ask_about_all(rows, options, probe));
@@ -62,17 +72,19 @@ impl<S: Store> Engine<S> {
         Ok(Pass { changed, more: found.more && changed > 0, ..found })
     }
 
-    /// Offers what is due to `take`, which says whether it takes it, until it has taken `enough` and refused none. What it does not take now is
-    /// met again in the next round.
+    /// Offers what is due to `take`, until it has taken `enough` and refused none. What it does not take now is met again in the next
+    /// round. The operations in `full`, and each whose line turns out to be full, are passed over: a line that is full of one
+    /// operation's doubts, however many more of them are due, holds up no other.
     pub(super) async fn find_doubts(
         &self,
         options: &WorkerOptions,
         probe: &dyn Probe,
         enough: usize,
-        take: impl FnMut(Record) -> bool + Send,
+        full: Vec<Operation>,
+        take: impl FnMut(Record) -> Offer + Send,
     ) -> Result<Pass, Arc<StoreError>> {
         let mut looked = std::mem::take(&mut *self.doubts_looked());
-        let passed = self.find_doubts_from(&mut looked, options, probe, enough, take).await;
+        let passed = self.find_doubts_from(&mut looked, options, probe, enough, full, take).await;
         // Also after an error: the next pass goes on behind what this one has looked at.
         *self.doubts_looked() = looked;
         passed
@@ -90,25 +102,35 @@ impl<S: Store> Engine<S> {
         options: &WorkerOptions,
         probe: &dyn Probe,
         enough: usize,
-        mut take: impl FnMut(Record) -> bool + Send,
+        mut full: Vec<Operation>,
+        mut take: impl FnMut(Record) -> Offer + Send,
     ) -> Result<Pass, Arc<StoreError>> {
         let limit = options.line_max();
         let mut pass = Pass::default();
         let mut is_round = false;
         for scan in 0..SCANS {
-            let ahead = looked.next(&*self.0.store, Due::Doubted, self.now().at, limit << scan).await?;
+            let ahead = looked.next_doubts(&*self.0.store, &full, self.now().at, limit << scan).await?;
             is_round = ahead.is_end;
             let mut is_all_taken = true;
             for row in ahead.rows {
                 looked.at(Due::Doubted, &row);
                 pass.seen += 1;
-                if !probe.knows(&row) {
-                    tracing::debug!(record = %row.id, operation = %row.operation, "not of this service; left to the one whose it is");
-                    is_all_taken = false;
-                } else if take(row) {
-                    pass.changed += 1;
+                let operation = row.operation.clone();
+                let offer = if probe.knows(&row) {
+                    take(row)
                 } else {
-                    is_all_taken = false;
+                    tracing::debug!(record = %row.id, %operation, "operation of another service; leaving the record to it");
+                    Offer::LineFull
+                };
+                match offer {
+                    Offer::Taken => pass.changed += 1,
+                    Offer::WaitsAlready => is_all_taken = false,
+                    Offer::LineFull => {
+                        is_all_taken = false;
+                        if !full.contains(&operation) {
+                            full.push(operation);
+                        }
+                    }
                 }
             }
             if is_round || (is_all_taken && pass.changed >= enough) {
@@ -141,7 +163,7 @@ impl<S: Store> Engine<S> {
 
     /// Asks about one record; says whether anything came of it.
     pub(super) async fn ask_about(&self, row: Record, probe: &dyn Probe) -> Result<bool, Arc<StoreError>> {
-        let patience = probe.patience(&row);
+        let patience = probe.patience(&row).within_limits();
         let until = self.now().at.plus(patience.timeout).plus(CLAIM_SLACK);
         let claim = Event::Ask(Ask::Claim { version: row.version, until });
         let claimed = self.step(&claim, Some(Arc::new(row))).await?;

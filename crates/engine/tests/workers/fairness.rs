@@ -6,11 +6,11 @@ use std::time::Duration;
 use oncegate_core::policy::Profile;
 use oncegate_core::record::{Record, StateKind};
 use oncegate_core::scope::Operation;
-use oncegate_engine::{Asking, Found, Patience, Probe, Route, WorkerOptions};
+use oncegate_engine::{Asking, Found, Patience, Probe, Route, Worker, WorkerOptions};
 use tokio::sync::watch;
 
 use crate::crew::{TIMEOUT, doubted, found, node, reconcile};
-use crate::world::{soon, state};
+use crate::world::{HOUR, soon, state};
 
 const SECOND: Duration = Duration::from_secs(1);
 const HANGS: &str = "POST /slow";
@@ -98,6 +98,47 @@ async fn a_provider_that_hangs_holds_up_no_other() {
     // And when it answers again, all the others have their turn.
     probe.is_let_go.send_replace(true);
     soon(probe.until_asked([MANY, 0])).await;
+}
+
+/// One route's provider hung, and 5,000 of its outcomes were due before all others. A pass looked at 480 rows, so a record of
+/// another route was asked about after eleven passes, and after a hundred where there were ten times as many. A route whose line is
+/// full is passed over now: one pass is enough, however long the backlog is.
+#[tokio::test]
+async fn a_long_backlog_of_one_route_holds_up_no_other() {
+    for backlog in [500, 5_000] {
+        let (engine, _, hand) = node().await;
+        for n in 0..backlog {
+            doubted(&engine, &route(HANGS), &format!("slow-{n}")).await;
+        }
+        hand.turn(SECOND);
+        let id = doubted(&engine, &route(ANSWERS), "quick").await;
+        let probe = TwoProviders::new();
+        let mut pass = Box::pin(reconcile(&engine, &probe));
+        tokio::select! {
+            pass = &mut pass => panic!("{pass:?}"),
+            () = soon(probe.until_asked([PLACES, 1])) => (),
+        }
+        probe.is_let_go.send_replace(true);
+        soon(pass).await;
+        assert_eq!(state(&engine, id).await, StateKind::Completed, "behind {backlog}");
+    }
+}
+
+/// The same of the loop, whose lines stay full from one pass to the next: it passes again only when it is told of a new doubt.
+#[tokio::test]
+async fn a_long_backlog_of_one_route_holds_up_no_other_in_the_loop() {
+    let (engine, _, hand) = node().await;
+    for n in 0..5_000 {
+        doubted(&engine, &route(HANGS), &format!("slow-{n}")).await;
+    }
+    hand.turn(SECOND);
+    let options = WorkerOptions { reconcile_every: HOUR, ..WorkerOptions::default() };
+    let probe = Arc::new(TwoProviders::new());
+    let mut workers = engine.start_workers(&options, &(Arc::clone(&probe) as _));
+    workers.until_passes(Worker::Reconciler, 2).await;
+    soon(probe.until_asked([PLACES, 0])).await;
+    doubted(&engine, &route(ANSWERS), "quick").await;
+    soon(probe.until_asked([PLACES, 1])).await;
 }
 
 /// The same in a pass that somebody else's scheduler runs: it ends with its last question, but each operation has its part of it.

@@ -60,19 +60,14 @@ async fn strangers_stand_in_nobody_s_way() {
     let options = WorkerOptions { batch: BATCH, ..WorkerOptions::default() };
     let probe = OnlyOf::new([operation("POST /rides")], Script::finding([found(201), found(202)]));
     let pass = async || engine.work(Worker::Reconciler, &options, &probe).await;
-    // One pass is bounded, whatever there is.
-    assert_eq!(pass().await.unwrap(), Pass { seen: PASS, changed: 0, more: false });
+    // One scan meets strangers, and the next passes over their operation.
     store.fail_reads(1);
     pass().await.unwrap_err();
-    for _ in 0..3 {
-        pass().await.unwrap();
-    }
+    assert_eq!(pass().await.unwrap(), Pass { seen: BATCH + 1, changed: 1, more: false });
     assert_eq!(state(&engine, own).await, StateKind::Completed);
     // Afterwards it begins again, with what has become due since.
     let late = doubted(&engine, &ours, "late").await;
-    for _ in 0..4 {
-        pass().await.unwrap();
-    }
+    pass().await.unwrap();
     assert_eq!(state(&engine, late).await, StateKind::Completed);
     let counts = oncegate_store::Store::counts(engine.store()).await.unwrap();
     assert_eq!(counts.unknown, 3 * PASS as u64);

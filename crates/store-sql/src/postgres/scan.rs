@@ -11,13 +11,14 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use oncegate_core::record::{Record, StateKind};
+use oncegate_core::scope::Operation;
 use oncegate_core::time::{Timestamp, micros};
 use oncegate_store::query::answer_bytes;
 use oncegate_store::{Due, Moments, SCAN_BYTES_MAX, Scan};
 use tokio_postgres::types::ToSql;
 
 use super::error::Failure;
-use super::row::{Look, RESUMABLE, SEQ, decode, state_number_of};
+use super::row::{Look, RESUMABLE, SEQ, decode, state_number_of, text};
 use super::session::Session;
 use super::statements::{NOTES_AT_ONCE, Statements};
 
@@ -43,17 +44,20 @@ pub(super) async fn due(
     session: &Session,
     statements: &Statements,
     what: Due,
+    except: &[Operation],
     moments: Moments,
     limit: usize,
     time: Duration,
 ) -> Result<Scan, Failure> {
+    // As they stand in a row.
+    let except: Vec<Vec<u8>> = except.iter().map(|operation| text(operation.as_str()).collect()).collect();
     let started = Instant::now();
     let (scan, records, met) = (Scan::default(), Vec::new(), HashSet::new());
     let mut reading = Reading { session, statements, what, moments, limit, scan, records, bytes: 0, met };
     let mut asked = limit;
     while !reading.is_full() {
         let left = time.saturating_sub(started.elapsed());
-        let (found, is_late) = find(session, statements, what, moments, asked, left).await?;
+        let (found, is_late) = find(session, statements, what, &except, moments, asked, left).await?;
         let is_all = found.len() < asked;
         reading.scan.is_cut = is_late || !is_all;
         reading.read(found).await?;
@@ -71,6 +75,7 @@ async fn find(
     session: &Session,
     statements: &Statements,
     what: Due,
+    except: &[Vec<u8>],
     moments: Moments,
     limit: usize,
     time: Duration,
@@ -87,7 +92,8 @@ async fn find(
     let (mut found, mut is_late) = (Vec::new(), false);
     match what {
         Due::Pending => found = pending(session, statements, moments, limit_rows).await?,
-        Due::Doubted => found = looked(Look::Doubted).await?,
+        Due::Doubted if except.is_empty() => found = looked(Look::Doubted).await?,
+        Due::Doubted => found = doubted_except(session, statements, except, moments, limit_rows).await?,
         Due::Lapsed => is_late = noted(&leases, &wanted(leases.kind), time, &mut found).await?,
         Due::Resumable => {
             is_late = noted(&leases, &wanted(leases.kind | RESUMABLE), time, &mut found).await?;
@@ -135,6 +141,22 @@ async fn looked(
             moment: Look::moment(moment),
             answer_bytes: i64::from(answer_bytes),
         })
+    });
+    found.collect()
+}
+
+/// Doubts, but for those of some operations.
+async fn doubted_except(
+    session: &Session,
+    statements: &Statements,
+    except: &[Vec<u8>],
+    moments: [i64; 2],
+    limit: i64,
+) -> Result<Vec<Found>, Failure> {
+    let [from, by] = moments.map(|moment| Look::Doubted.at(Timestamp::from_micros(moment)));
+    let rows = session.query(&statements.doubted_except, &[&from, &by, &limit, &except]).await?;
+    let found = rows.iter().map(|row| {
+        Ok(Found { seq: row.try_get(0)?, moment: Look::moment(row.try_get(1)?), answer_bytes: 0 })
     });
     found.collect()
 }

@@ -7,6 +7,7 @@
 use tokio_postgres::types::Type;
 
 use super::replication::HAS_STANDBYS;
+use super::row::Name;
 use super::settings::Schema;
 use history::History;
 use jobs::Outbox;
@@ -18,7 +19,7 @@ pub(super) mod trail;
 pub(super) mod types;
 
 /// How many there are.
-pub(super) const QUERIES: usize = 45;
+pub(super) const QUERIES: usize = 46;
 
 /// A statement, the types of its parameters (as it casts them), and its place among a session's prepared ones.
 #[derive(Debug)]
@@ -50,6 +51,8 @@ pub(super) struct Statements {
     pub(super) noted: Query,
     /// What one worker looks for that no note says anything of, see [`super::row::Look`].
     pub(super) looked: Query,
+    /// Doubts, but for those of some operations.
+    pub(super) doubted_except: Query,
     /// Heads of the lines that wait, and the first rows of some.
     pub(super) lines: Query,
     pub(super) of_lines: Query,
@@ -275,6 +278,15 @@ impl Statements {
                     "SELECT seq, look_at, CASE WHEN state = 2 THEN {} ELSE 0 END FROM {record} r \
                      WHERE look_at BETWEEN $1::bigint AND $2::bigint ORDER BY look_at, seq LIMIT $3::bigint",
                     bytes_of_answer(schema, "octet_length(r.answer)")
+                ),
+            ),
+            doubted_except: query(
+                45,
+                format!(
+                    "SELECT seq, look_at FROM {record} r WHERE look_at BETWEEN $1::bigint AND $2::bigint \
+                     AND NOT EXISTS (SELECT FROM unnest($4::bytea[]) AS excepted (name) WHERE {}) \
+                     ORDER BY look_at, seq LIMIT $3::bigint",
+                    Name::Operation.is("r.rest").replace('?', "excepted.name")
                 ),
             ),
             lines: query(33, lines(&mark)),

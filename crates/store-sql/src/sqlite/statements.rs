@@ -6,6 +6,7 @@ use oncegate_core::identity::{RecordId, Version};
 use oncegate_core::record::codec::state_number;
 use oncegate_core::record::{Record, State, StateKind};
 use oncegate_core::response::Answer;
+use oncegate_core::scope::Operation;
 use oncegate_store::query::answer_bytes;
 use oncegate_store::{Due, Moments, SCAN_BYTES_MAX, Scan};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Rows, params};
@@ -246,6 +247,21 @@ pub(super) fn due(
     Ok(scan)
 }
 
+/// Doubts that are due, but for those of some operations.
+pub(super) fn doubted_except(
+    connection: &Connection,
+    except: &[Operation],
+    moments: Moments,
+    limit: usize,
+) -> Result<Scan, Failure> {
+    let mut scan = Scan::default();
+    let mut statement = connection.prepare_cached(&DUE)?;
+    let (from, by) = (moments.from.as_micros(), moments.by.as_micros());
+    let rows = statement.query(params![state_number(StateKind::Unknown), from, by])?;
+    collect_except(rows, except, limit, &mut scan)?;
+    Ok(scan)
+}
+
 /// What several statements have found, as one scan.
 pub(super) fn in_order(scan: &mut Scan, what: Due, limit: usize) {
     scan.records.sort_by_key(|record| what.moment(record));
@@ -254,10 +270,26 @@ pub(super) fn in_order(scan: &mut Scan, what: Due, limit: usize) {
 }
 
 /// Adds up to `limit` rows, and notes whether there were more. One that cannot be read is counted and passed over: it must not stand in the way of others.
-fn collect(mut rows: Rows<'_>, limit: usize, into: &mut Scan) -> Result<(), Failure> {
+fn collect(rows: Rows<'_>, limit: usize, into: &mut Scan) -> Result<(), Failure> {
+    collect_except(rows, &[], limit, into)
+}
+
+/// The same, without rows of some operations: those are not decoded, so passing over them is cheap.
+fn collect_except(
+    mut rows: Rows<'_>,
+    except: &[Operation],
+    limit: usize,
+    into: &mut Scan,
+) -> Result<(), Failure> {
     let mut bytes = 0;
     let mut count = 0;
     while let Some(row) = rows.next()? {
+        if !except.is_empty() {
+            let operation = row.get_ref("operation")?.as_bytes().unwrap_or_default();
+            if except.iter().any(|one| one.as_str().as_bytes() == operation) {
+                continue;
+            }
+        }
         if count >= limit || bytes >= SCAN_BYTES_MAX {
             into.is_cut = true;
             break;

@@ -56,7 +56,7 @@ impl Place {
     }
 
     async fn scan(&self, session: &Session, what: Due, now: Timestamp, limit: usize, time: Duration) -> Scan {
-        due(session, &self.statements, what, Moments::by(now), limit, time).await.unwrap()
+        due(session, &self.statements, what, &[], Moments::by(now), limit, time).await.unwrap()
     }
 }
 
