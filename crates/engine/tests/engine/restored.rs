@@ -172,11 +172,13 @@ async fn attack_29_a_postgres_that_was_recovered_to_an_earlier_moment_is_noticed
     let url = format!("{}/live", server.url().strip_suffix("/postgres").unwrap());
     // No look of the task's: what is shown here is that a new connection is looked over before anything is asked of it.
     let options = || Options { check_history_every: Duration::from_hours(1), ..Options::default() };
-    let engine = start(oncegate_store_sql::PostgresStore::open(&url).await.unwrap(), options()).await;
-    completed(&engine, &ietf(), "before", "paid").await;
+    let open = async || start(oncegate_store_sql::PostgresStore::open(&url).await.unwrap(), options()).await;
+    completed(&open().await, &ietf(), "before", "paid").await;
+    sql("ALTER DATABASE live ALLOW_CONNECTIONS false");
     sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'live'");
     sql("CREATE DATABASE backup TEMPLATE live");
-    engine.check_history().await.unwrap();
+    sql("ALTER DATABASE live ALLOW_CONNECTIONS true");
+    let engine = open().await;
     completed(&engine, &ietf(), "lost", "paid").await;
     replayed(&engine, &ietf(), "lost").await;
 
@@ -195,7 +197,7 @@ async fn attack_29_a_postgres_that_was_recovered_to_an_earlier_moment_is_noticed
     assert!(matches!(refused, Err(Unavailable::Restored)), "{refused:?}");
     is_refused(&engine, &["lost", "before", "new"]).await;
 
-    let next = start(oncegate_store_sql::PostgresStore::open(&url).await.unwrap(), options()).await;
+    let next = open().await;
     replayed(&next, &ietf(), "before").await;
     assert_eq!(next.read(id(&ietf(), "new")).await.unwrap(), None, "nothing was granted");
 }
