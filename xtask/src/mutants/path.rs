@@ -247,7 +247,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     atomic(
         "SQLite: a key is appended that the other table has",
         SETTLED,
-        "changes() = 1 AND NOT EXISTS (SELECT 1 FROM record WHERE id = ?2)",
+        "changes() = 1 AND NOT EXISTS (SELECT 1 FROM record WHERE id = ?3)",
         "changes() = 1",
     ),
     atomic(
