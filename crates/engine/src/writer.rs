@@ -314,9 +314,9 @@ impl<S: Store> Thread<S> {
                 };
                 // From a thread of the runtime's own a task is woken without a call to the system; one message there is enough.
                 if many {
-                    drop(self.runtime.spawn(async move { tell() }))
+                    drop(self.runtime.spawn(async move { tell() }));
                 } else {
-                    tell()
+                    tell();
                 }
                 Ok(())
             }
