@@ -53,7 +53,7 @@ impl Damaged {
         for row in &self.rows {
             let key = row.address.key.as_str();
             if refused.contains(&key) {
-                self.is_refused(&store, key);
+                is_refused(&store, key);
             } else {
                 applied(&store, &[swap(row, &completed(row))]);
             }
@@ -61,20 +61,20 @@ impl Damaged {
         applied(&store, &[insert(&reserved("new", 4, LONG_AGO))]);
         // Also by a process that starts later.
         for key in refused {
-            self.is_refused(&self.place.open(), key);
+            is_refused(&self.place.open(), key);
         }
     }
+}
 
-    fn is_refused(&self, store: &SqliteStore, key: &str) {
-        let rival = reserved(key, 77, FAR_AHEAD);
-        let [Outcome::Unreadable { problem }] = &outcomes(store, &[insert(&rival)])[..] else {
-            panic!("{key} is granted anew");
-        };
-        assert!(problem.contains("reserv") || problem.contains("packed row"), "{problem}");
-        let error = block_on(read_one(store, id(key))).unwrap_err();
-        assert_eq!(error.kind(), Kind::Unreadable, "{error}");
-        assert!(store.first(id(key)).is_none(), "nor in a caller's transaction");
-    }
+fn is_refused(store: &SqliteStore, key: &str) {
+    let rival = reserved(key, 77, FAR_AHEAD);
+    let [Outcome::Unreadable { problem }] = &outcomes(store, &[insert(&rival)])[..] else {
+        panic!("{key} is granted anew");
+    };
+    assert!(problem.contains("reserv") || problem.contains("packed row"), "{problem}");
+    let error = block_on(read_one(store, id(key))).unwrap_err();
+    assert_eq!(error.kind(), Kind::Unreadable, "{error}");
+    assert!(store.first(id(key)).is_none(), "nor in a caller's transaction");
 }
 
 #[test]
@@ -100,7 +100,8 @@ fn a_damaged_entry_affects_its_own_key_only() {
 /// An id that cannot be told may be any key that is found nowhere else. What is known goes on.
 #[test]
 fn a_key_that_cannot_be_told_may_be_any_that_is_found_nowhere() {
-    let unknown: [fn(&mut Vec<u8>, &[usize]); 3] =
+    type Damage = fn(&mut Vec<u8>, &[usize]);
+    let unknown: [Damage; 3] =
         [|blob, at| blob[at[1]..at[1] + 24].fill(0), |blob, at| blob.truncate(at[2]), |blob, _| blob.clear()];
     for (n, damage) in unknown.into_iter().enumerate() {
         let damaged = Damaged::by(damage);
@@ -111,7 +112,7 @@ fn a_key_that_cannot_be_told_may_be_any_that_is_found_nowhere() {
             let known = &damaged.rows[0];
             applied(&store, &[swap(known, &completed(known))]);
         }
-        damaged.is_refused(&store, "new");
+        is_refused(&store, "new");
         // One of the batch is refused, and the others are written.
         let doubted = moved_to(&damaged.done, StateKind::Unknown, FAR_AHEAD);
         let batch = [insert(&reserved("new", 6, FAR_AHEAD)), swap(&damaged.done, &doubted)];
