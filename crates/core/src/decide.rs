@@ -109,7 +109,12 @@ fn arrive(record: Option<&Record>, arrival: &Arrival, now: Now) -> Step {
     if let Some(gone) = gone(record, now) {
         return Step::keep(gone);
     }
-    let misused = record.fingerprint.compare(arrival.fingerprint) == Comparison::Other;
+    let misused = match record.fingerprint.compare(arrival.fingerprint) {
+        Comparison::Same => false,
+        Comparison::Other => true,
+        // A key of one operation never answers for another, also where no content is checked.
+        Comparison::Unchecked => record.operation != arrival.operation,
+    };
     if misused && arrival.misuse == Misuse::Refuse {
         return Step::keep(Decision::Mismatch);
     }
@@ -230,7 +235,8 @@ fn as_it_stands(next: Record) -> Step {
 /// My own reserve, whose acknowledgement was lost: granted, not busy. But not after the lease's end by any clock: an
 /// acknowledgement that comes too late grants nothing.
 fn is_own_grant(record: &Record, token: Token, now: Now) -> bool {
-    record.grant.is_some_and(|grant| grant.token == token && !now.may_be_past(grant.lease_until))
+    token != Token::NOT_DRAWN
+        && record.grant.is_some_and(|grant| grant.token == token && !now.may_be_past(grant.lease_until))
 }
 
 /// Past retention by every clock, and what follows it is a new key.

@@ -7,6 +7,9 @@
 //! Pure: no clock, no I/O, no randomness. It reads hostile bytes, so nothing here recurses and nothing is worse than
 //! O(n log n).
 //!
+//! A request whose content is not checked has a fingerprint too, of version 0, over its method
+//! and path: an unchecked request is the same as another only if both are the same operation.
+//!
 //! **Invariant:** the form of version 1 never changes. Records keep its digests for as long as they live: a change is
 //! a new [`FORM_VERSION`]. `tests/fingerprint/golden.rs` pins it.
 //! Not here: what a mismatch means (`decide`), how large a body may be (the boundary), which status an error becomes
@@ -28,6 +31,8 @@ pub use fields::{Fields, Pointer, PointerError};
 
 /// The version of the form that [`of`] computes: of the frame, and of each canonical form inside it.
 pub const FORM_VERSION: u8 = 1;
+/// The version of the fingerprints of requests whose content is not checked ([`Mode::None`]).
+const UNCHECKED_VERSION: u8 = 0;
 
 /// Computes the fingerprint of a request under a route's policy.
 ///
@@ -50,7 +55,7 @@ pub const FORM_VERSION: u8 = 1;
 /// ```
 pub fn of(mode: &Mode, content: &Content<'_>) -> Result<Fingerprint, FingerprintError> {
     if *mode == Mode::None {
-        return Ok(Fingerprint::NONE);
+        return Ok(Fingerprint::from_parts(UNCHECKED_VERSION, frame::of_operation(content)));
     }
     let canonical = canonical(mode, content)?;
     Ok(Fingerprint::from_parts(FORM_VERSION, frame::digest(content, &canonical)))
@@ -85,7 +90,7 @@ pub enum Mode {
     Raw,
     /// Of a JSON body, only a part. Other bodies as under [`Mode::Json`].
     Fields(Fields),
-    /// Nothing: any request with the key counts as the same.
+    /// Only method and path: any body and any query count as the same.
     None,
 }
 
@@ -123,15 +128,19 @@ pub struct Fingerprint {
 /// What comparing two fingerprints says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
-    /// The same request, or nobody asked.
+    /// The same request.
     Same,
     /// Another request under the same key.
     Other,
+    /// The fingerprints cannot tell, because only one of the requests was checked, or because the
+    /// record is of an earlier release. It is the same request only if the operation is the same.
+    Unchecked,
 }
 
 impl Fingerprint {
-    /// The fingerprint of a request that is not checked ([`Mode::None`]).
-    pub const NONE: Self = Self::from_parts(0, [0; 32]);
+    /// What earlier releases stored for a request that is not checked ([`Mode::None`]). It names
+    /// no operation.
+    pub const NONE: Self = Self::from_parts(UNCHECKED_VERSION, [0; 32]);
 
     /// Rebuilds a fingerprint from a stored row.
     #[must_use]
@@ -139,7 +148,7 @@ impl Fingerprint {
         Self { version, digest }
     }
 
-    /// The version of the form; 0 where nothing was checked.
+    /// The version of the form; 0 where the content was not checked.
     #[must_use]
     pub const fn version(self) -> u8 {
         self.version
@@ -154,12 +163,23 @@ impl Fingerprint {
     /// Compares the fingerprint of a record with that of a request.
     #[must_use]
     pub fn compare(self, other: Self) -> Comparison {
-        // On one side nothing was checked, so nothing can be said against it: the route's policy is `none`, or it was
-        // when the record began.
-        let unchecked = self == Self::NONE || other == Self::NONE;
-        // Two versions digest two forms: their digests cannot say that the content is the same. Not knowing is a
-        // mismatch, because a false one costs the client an error, and a false match costs it another's answer.
-        if unchecked || self == other { Comparison::Same } else { Comparison::Other }
+        if self == Self::NONE || other == Self::NONE {
+            Comparison::Unchecked
+        } else if self == other {
+            Comparison::Same
+        } else if self.is_unchecked() != other.is_unchecked() {
+            // The route's policy was changed from or to `none` while the record lived.
+            Comparison::Unchecked
+        } else {
+            // Two versions digest two forms: their digests cannot say that the content is the
+            // same. Not knowing is a mismatch, because a false one costs the client an error, and
+            // a false match costs it another's answer.
+            Comparison::Other
+        }
+    }
+
+    const fn is_unchecked(self) -> bool {
+        self.version == UNCHECKED_VERSION
     }
 }
 

@@ -18,6 +18,9 @@ use crate::time::Timestamp;
 pub struct Token([u8; 16]);
 
 impl Token {
+    /// Stands where no token was drawn yet. Nothing is granted under it.
+    pub const NOT_DRAWN: Self = Self([0; 16]);
+
     /// Wraps random bits; the caller brings the randomness.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {

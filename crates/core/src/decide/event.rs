@@ -129,11 +129,11 @@ impl Reserve {
 pub struct Arrival {
     /// Scope and key.
     pub address: Address,
-    /// The route's pattern.
+    /// The route's pattern, or a job's name.
     pub operation: Operation,
     /// What is asked for.
     pub fingerprint: Fingerprint,
-    /// Made for this arrival, before any write.
+    /// Drawn when the reserve is made; until then [`Token::NOT_DRAWN`].
     pub token: Token,
     /// For a new life.
     pub terms: Terms,

@@ -22,6 +22,14 @@ pub(super) fn digest(content: &Content<'_>, canonical: &Canonical<'_>) -> [u8; 3
     frame.finalize().into()
 }
 
+/// Digests what an unchecked request is known by: method and path.
+pub(super) fn of_operation(content: &Content<'_>) -> [u8; 32] {
+    let mut frame = Sha256::new();
+    field(&mut frame, content.method.as_bytes());
+    field(&mut frame, content.path.as_bytes());
+    frame.finalize().into()
+}
+
 fn field(frame: &mut Sha256, bytes: &[u8]) {
     frame.update((bytes.len() as u64).to_be_bytes());
     frame.update(bytes);

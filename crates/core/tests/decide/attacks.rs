@@ -1,8 +1,10 @@
 //! The attacks of ATTACKS.md that `decide` alone can answer. Each test tells the trace that once broke a draft.
 
 use oncegate_core::decide::{Arrival, Decision, Event, Finding, Grounds, Next, Notice, Verdict};
+use oncegate_core::fingerprint::Fingerprint;
 use oncegate_core::identity::Fence;
 use oncegate_core::record::{CrashPolicy, GoneStatus, Holder, State, StateKind};
+use oncegate_core::scope::Operation;
 use oncegate_core::time::Now;
 
 use super::samples::*;
@@ -475,4 +477,40 @@ fn attack_20_a_step_after_the_record_became_unknown_restarts_the_horizon() {
     check(at(3_611), "Done → unknown");
     check(at(3_729), "Done → unknown");
     check(at(3_730), "Done → failed_retryable");
+}
+
+/// Attack 23: a key is used on a route without fingerprints, and then on another route. The
+/// unchecked fingerprint matched every request, so the second operation was answered with the
+/// first one's response and never executed.
+#[test]
+fn attack_23_an_unchecked_fingerprint_matches_only_the_same_operation() {
+    let unchecked = |n: u8| Fingerprint::from_parts(0, [n; 32]);
+    let checked = Fingerprint::from_parts(1, [1; 32]);
+    let other = Operation::new("POST /uploads").unwrap();
+    // The record's fingerprint, the request's, whether it is of the same operation, and whether
+    // it is the same request.
+    let table = [
+        (unchecked(1), unchecked(1), true, true),
+        (unchecked(1), unchecked(2), true, false),
+        // The same request under a pattern that was renamed.
+        (unchecked(1), unchecked(1), false, true),
+        // The policy was changed from or to `none`.
+        (unchecked(1), checked, true, true),
+        (unchecked(1), checked, false, false),
+        (checked, unchecked(1), true, true),
+        (checked, unchecked(1), false, false),
+        // A record of an earlier release, which named no operation.
+        (Fingerprint::NONE, unchecked(1), true, true),
+        (Fingerprint::NONE, unchecked(1), false, false),
+        (Fingerprint::NONE, checked, false, false),
+    ];
+    for (of_record, of_request, is_same_operation, is_same) in table {
+        let (row, lease) = granted(None, Arrival { fingerprint: of_record, ..arrival(1) }, at(0));
+        let done = row_after(Some(&row), &complete(lease.holder, 201), at(1));
+        let second = Arrival { fingerprint: of_request, ..arrival(2) };
+        let operation = if is_same_operation { second.operation.clone() } else { other.clone() };
+        let (_, step) = apply(Some(&done), &Event::Arrive(Arrival { operation, ..second }), at(2));
+        let expected = if is_same { Decision::Replay(answer(201)) } else { Decision::Mismatch };
+        assert_eq!(step.decision, expected, "{of_record} {of_request} {is_same_operation}");
+    }
 }

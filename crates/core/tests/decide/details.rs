@@ -54,7 +54,7 @@ fn misuse_can_be_only_counted() {
     assert_eq!((step.decision, step.notices), (Decision::Replay(answer(201)), vec![Notice::Misuse]));
     let (_, step) = apply(Some(&done), &Event::Arrive(arrival(2)), at(2));
     assert_eq!(step.notices, []);
-    // A route without fingerprints compares nothing.
+    // Of a request that is not checked only the operation is compared.
     let unchecked = Arrival { fingerprint: Fingerprint::NONE, ..arrival(3) };
     assert!(matches!(apply(Some(&done), &Event::Arrive(unchecked), at(2)).1.decision, Decision::Replay(_)));
 }

@@ -67,5 +67,5 @@ fn version_1_never_changes() {
         "v1:9e57890e9e76d364961c9c348e72749f43b97a917a5a277dc0a7986d52273b26",
     );
     check(&exclude(&["/at"]), &base, "v1:01ca0944528b425d4a788c3fc637efd91dfe7cc23029082ef5fd587bd1d3ce6f");
-    check(&Mode::None, &base, "v0:0000000000000000000000000000000000000000000000000000000000000000");
+    check(&Mode::None, &base, "v0:6f1de7d8030a1e0f9e21042628665db1f8b175313aacceaf791b72b84d46aa46");
 }

@@ -185,7 +185,9 @@ fn no_two_modes_share_the_fingerprint_of_a_json_body() {
 #[test]
 fn nothing_is_read_where_nothing_is_checked() {
     let fingerprint = fingerprint::of(&Mode::None, &post(JSON, "not json")).unwrap();
-    assert_eq!(fingerprint, Fingerprint::NONE);
+    assert_eq!(fingerprint, fingerprint::of(&Mode::None, &post(JSON, "{}")).unwrap());
+    assert_eq!(fingerprint.version(), 0);
+    assert_ne!(fingerprint, Fingerprint::NONE);
     assert_eq!(
         fingerprint::canonical(&Mode::None, &post(JSON, "not json")).unwrap().family,
         Family::Unchecked
@@ -193,16 +195,18 @@ fn nothing_is_read_where_nothing_is_checked() {
 }
 
 #[test]
-fn unknown_is_other_and_unchecked_is_same() {
+fn unknown_is_other_and_unchecked_is_left_to_the_operation() {
     let one = Fingerprint::from_parts(1, [7; 32]);
     let table = [
         (one, one, Comparison::Same),
         (one, Fingerprint::from_parts(1, [8; 32]), Comparison::Other),
         (one, Fingerprint::from_parts(2, [7; 32]), Comparison::Other),
-        (one, Fingerprint::NONE, Comparison::Same),
-        (Fingerprint::NONE, Fingerprint::NONE, Comparison::Same),
-        // A row with version 0 and a digest is no row of ours: it does not pass for unchecked.
-        (one, Fingerprint::from_parts(0, [7; 32]), Comparison::Other),
+        (one, Fingerprint::NONE, Comparison::Unchecked),
+        (Fingerprint::NONE, Fingerprint::NONE, Comparison::Unchecked),
+        (one, Fingerprint::from_parts(0, [7; 32]), Comparison::Unchecked),
+        (Fingerprint::NONE, Fingerprint::from_parts(0, [7; 32]), Comparison::Unchecked),
+        (Fingerprint::from_parts(0, [7; 32]), Fingerprint::from_parts(0, [7; 32]), Comparison::Same),
+        (Fingerprint::from_parts(0, [7; 32]), Fingerprint::from_parts(0, [8; 32]), Comparison::Other),
     ];
     for (a, b, expected) in table {
         assert_eq!(a.compare(b), expected, "{a} {b}");
