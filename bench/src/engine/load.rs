@@ -89,7 +89,7 @@ impl<S: Store> Bench<S> {
         timed(requests, || {
             self.runtime.block_on(async {
                 for _ in 0..requests {
-                    let arrival = self.route.arrival(scope.clone(), key.clone(), fingerprint(), None)?;
+                    let arrival = self.route.arrival(scope.clone(), key.clone(), fingerprint(), None);
                     let Arrived::Replay { .. } = self.engine.arrive(&self.route, arrival).await? else {
                         return Err("not a replay".into());
                     };
@@ -149,7 +149,7 @@ impl<S: Store> Bench<S> {
                 let place = next.fetch_add(1, Ordering::Relaxed) % keys.len() as u64;
                 let key = keys[usize::try_from(place).unwrap_or(0)].clone();
                 async move {
-                    let arrival = route.arrival(Scope::tenant("tenant")?, key, fingerprint(), None)?;
+                    let arrival = route.arrival(Scope::tenant("tenant")?, key, fingerprint(), None);
                     match engine.arrive(&route, arrival).await? {
                         Arrived::Replay { .. } => Ok(()),
                         other => Err(format!("not a replay: {other:?}").into()),
@@ -199,7 +199,7 @@ impl<S: Store> Bench<S> {
 
 /// Arrives with a fresh key and settles it.
 pub(crate) async fn once<S: Store>(engine: &Engine<S>, route: &Route, key: &str) -> Result<(), Error> {
-    let arrival = route.arrival(Scope::tenant("tenant")?, Key::from_text(key)?, fingerprint(), None)?;
+    let arrival = route.arrival(Scope::tenant("tenant")?, Key::from_text(key)?, fingerprint(), None);
     let Arrived::Execute(mut held) = engine.arrive(route, arrival).await? else {
         return Err("a fresh key was not granted".into());
     };

@@ -66,7 +66,8 @@ pub(crate) struct Show {
     /// The key's scope; without it, the key must be in one scope only
     #[arg(long)]
     scope: Option<String>,
-    /// The route, where scopes are per route
+    /// Where scopes are per operation: method and path, such as 'POST /orders/17', or the route's
+    /// declared name
     #[arg(long, requires = "scope")]
     operation: Option<String>,
     /// Show the stored answer's body too, which is customers' data

@@ -41,7 +41,16 @@ impl Key {
         Ok(Some(Self(value.into())))
     }
 
-    /// A key that comes from code rather than from a header: a job's name, a message's id.
+    /// The key of a job, within the length that the policy allows for keys of requests. The
+    /// shortest length and the form are for keys that clients make up; a job's key is a name that
+    /// its program chose, such as `invoice-17`.
+    pub fn of_job(text: &str, policy: &KeyPolicy) -> Result<Self, KeyError> {
+        let key = Self::from_text(text)?;
+        let (chars, max) = (key.0.len(), policy.chars_max);
+        if chars > max { Err(KeyError::TooLong { chars, max }) } else { Ok(key) }
+    }
+
+    /// A key that comes from code or from a stored row, of any length.
     pub fn from_text(text: &str) -> Result<Self, KeyError> {
         Ok(Self(opaque(text.as_bytes())?.into()))
     }

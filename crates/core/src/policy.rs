@@ -211,7 +211,8 @@ impl PartialEq for KeyPattern {
 pub enum ScopeWidth {
     /// One space of keys a tenant.
     Tenant,
-    /// One space a tenant and operation.
+    /// One space per tenant and operation: of requests, method and path, or a declared name; of
+    /// jobs, their name.
     TenantAndOperation,
 }
 

@@ -32,7 +32,8 @@ pub struct Record {
     /// The token that began this life. Probes, webhooks and downstream keys carry it, so that an effect of an earlier
     /// life cannot settle a later one.
     pub life: Token,
-    /// The route's pattern.
+    /// The route's pattern when the life began, or a job's name: a label, and no part of the
+    /// identity.
     pub operation: Operation,
     /// What was asked for.
     pub fingerprint: Fingerprint,

@@ -3,8 +3,10 @@
 //! **Invariant:** two callers share a record only if their scopes are equal, and the text of a scope is injective: no
 //! tenant can spell another tenant's scope. Not here: where the tenant comes from (authentication, in `tower`).
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
 
 use crate::key::Key;
 
@@ -16,6 +18,8 @@ pub struct Scope(Arc<str>);
 const SEPARATOR: char = '\u{1f}';
 /// The longest tenant, in bytes. Longer identities are hashed before they get here.
 pub const TENANT_BYTES_MAX: usize = 255;
+/// The longest path that a scope shows, in bytes. Of a longer one it shows a digest.
+const PATH_BYTES_MAX: usize = 255;
 
 impl Scope {
     /// All of one tenant's keys live together.
@@ -28,6 +32,27 @@ impl Scope {
     pub fn tenant_and_operation(tenant: &str, operation: &Operation) -> Result<Self, ScopeError> {
         check(tenant)?;
         Ok(Self(format!("{tenant}{SEPARATOR}{}", operation.as_str()).into()))
+    }
+
+    /// A tenant's keys are told apart by request: by its method and its path, as the client sent
+    /// them.
+    ///
+    /// A path that is long, or that could be read as a route's pattern, is shown as its digest.
+    /// So no request can spell the scope that an earlier release made of a pattern.
+    pub fn tenant_and_request(tenant: &str, method: &str, path: &str) -> Result<Self, ScopeError> {
+        check(tenant)?;
+        let is_plain = path.starts_with('/')
+            && path.len() <= PATH_BYTES_MAX
+            && !path.contains(|char: char| matches!(char, '{' | '}') || char.is_control());
+        if is_plain {
+            return Ok(Self(format!("{tenant}{SEPARATOR}{method} {path}").into()));
+        }
+        let mut text = format!("{tenant}{SEPARATOR}{method} sha256:");
+        for byte in Sha256::digest(path) {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "{byte:02x}");
+        }
+        Ok(Self(text.into()))
     }
 
     /// Reads back what [`Scope::as_str`] gave to a store.
@@ -162,6 +187,20 @@ mod tests {
         assert_eq!(Scope::tenant(""), Err(ScopeError::Empty));
         assert_eq!(Scope::tenant(&"x".repeat(256)), Err(ScopeError::TooLong { bytes: 256 }));
         assert_eq!(narrow.tenant_str(), "t");
+    }
+
+    #[test]
+    fn no_request_can_spell_a_pattern_and_long_paths_are_digests() {
+        let of = |path: &str| Scope::tenant_and_request("t", "POST", path).unwrap();
+        let pattern = |text: &str| Scope::tenant_and_operation("t", &Operation::new(text).unwrap()).unwrap();
+        assert_eq!(of("/orders/17"), pattern("POST /orders/17"));
+        for path in ["/orders/{id}", "/*}", "*"] {
+            assert_ne!(of(path), pattern(&format!("POST {path}")));
+        }
+        let (one, other) = (of(&format!("/{}a", "x".repeat(9_000))), of(&format!("/{}b", "x".repeat(9_000))));
+        assert!(one != other && one.as_str().len() < 100, "{one}");
+        assert_eq!(Scope::from_stored(one.as_str()), Ok(one));
+        assert_ne!(of("/a"), Scope::tenant_and_request("t", "PUT", "/a").unwrap());
     }
 
     #[test]

@@ -12,6 +12,7 @@ use oncegate_core::decide::{Arrival, Decision, Event, Lease, Next, Notice, Step,
 use oncegate_core::identity::{RecordId, Version};
 use oncegate_core::record::{Execution, GoneStatus, Record, State, StateKind};
 use oncegate_core::response::Answer;
+use oncegate_core::scope::{Address, Scope};
 use oncegate_core::time::{Now, Timestamp};
 use oncegate_store::shared_cache::Kept;
 use oncegate_store::{Effect, Kind, Outcome, Store, Write};
@@ -21,7 +22,7 @@ use crate::drive::ROUNDS_MAX;
 use crate::engine::Engine;
 use crate::held::Held;
 use crate::meters::{Repeat, observe};
-use crate::route::{Route, new_token};
+use crate::route::Route;
 use crate::settle::Settlement;
 use crate::writer::InFlight;
 
@@ -156,7 +157,7 @@ impl<S: Store> Engine<S> {
     ///
     /// Dropping the future is safe: what it may have reserved is cleaned up.
     pub async fn arrive(&self, route: &Route, arrival: Arrival) -> Result<Arrived<S>, Unavailable> {
-        self.look(route, &self.asked(arrival), Look::First).await
+        self.look(route, &mut Asked::new(arrival), Look::First).await
     }
 
     /// The same for somebody who may ask more than once. Each time with a token of its own: what is cleaned up under one is never
@@ -164,7 +165,7 @@ impl<S: Store> Engine<S> {
     pub(crate) async fn look(
         &self,
         route: &Route,
-        asked: &Asked,
+        asked: &mut Asked,
         look: Look,
     ) -> Result<Arrived<S>, Unavailable> {
         if self.is_restored() {
@@ -177,8 +178,17 @@ impl<S: Store> Engine<S> {
             return Ok(arrived);
         }
         let started = Instant::now();
-        let event = asked.under_a_new_token()?;
+        self.admit().map_err(|unavailable| refused(&asked.event, look, None, unavailable))?;
+        if asked.may_be_elsewhere() {
+            let located = Box::pin(self.locate(asked)).await;
+            located.map_err(|unavailable| refused(&asked.event, look, None, unavailable))?;
+            if let Some(arrived) = self.by_cache(route, asked, look) {
+                return Ok(arrived);
+            }
+        }
+        let event = self.arriving(asked)?;
         let mut reserve = Reserve::new(self, route, &event, asked.id, look);
+        reserve.is_former = asked.is_former;
         let arrived = reserve.by_store().await.map_err(|unavailable| reserve.refused(unavailable))?;
         route.meters().arrive_s.record(started.elapsed());
         Ok(arrived)
@@ -198,6 +208,65 @@ impl<S: Store> Engine<S> {
 }
 
 impl<S: Store> Engine<S> {
+    /// The event of a request that is about to be decided: with a token of its own, drawn now.
+    pub(crate) fn arriving(&self, asked: &Asked) -> Result<Event, Unavailable> {
+        let mut event = asked.event.clone();
+        if let Event::Arrive(arrival) = &mut event {
+            arrival.token = self.new_token()?;
+            arrival.admission = self.0.history.admission(arrival, self.0.options.quarantine_skew);
+        }
+        Ok(event)
+    }
+
+    /// Refuses at once while the store is down, and while too many reserves in doubt wait to be
+    /// cleaned up.
+    fn admit(&self) -> Result<(), Unavailable> {
+        if !self.0.breaker.admits() {
+            let pause = self.0.breaker.pause();
+            return Err(Unavailable::store(format_args!(
+                "it failed several times; next try within {pause:?}"
+            )));
+        }
+        if self.0.behind.count() > CLEAN_UPS_MAX { Err(Unavailable::Overloaded) } else { Ok(()) }
+    }
+
+    /// Finds out under which address the request's record is: its own, or a former one, if there
+    /// is a row.
+    ///
+    /// Earlier releases made a route's pattern part of the scope. Their records stay where they
+    /// are: replayed, busy, unknown, run again after a release. This fallback is for one release;
+    /// then the last of them is past retention.
+    ///
+    /// Reading the former address and then writing at the own one is no race. Nodes of those
+    /// releases are refused by a store that this release has opened, and this release never
+    /// inserts at a former address (see [`Reserve`]): it only changes the row that is there, on
+    /// the condition of its version. So once a former address was seen empty it stays empty, and
+    /// until then every node goes there. Of a route that has got a name in this deploy that holds
+    /// once the nodes with the old configuration are gone.
+    pub(crate) async fn locate(&self, asked: &mut Asked) -> Result<(), Unavailable> {
+        let Event::Arrive(arrival) = &mut asked.event else { return Ok(()) };
+        let at = |scope: &Scope| Address { scope: scope.clone(), key: arrival.address.key.clone() };
+        let former: Vec<_> = asked.former.iter().map(at).collect();
+        let ids: Vec<_> = std::iter::once(asked.id).chain(former.iter().map(RecordId::of)).collect();
+        let reading = tokio::time::timeout(self.0.options.store_timeout, self.0.store.read(&ids));
+        let rows = reading.await.map_err(|_| Unavailable::store("it did not answer in time"))?;
+        let rows = rows.map_err(Unavailable::store)?;
+        // The first row is at the own address, the others are at the former ones.
+        let mut addresses = std::iter::once(None).chain(former.into_iter().map(Some));
+        for (row, id) in rows.into_iter().zip(ids) {
+            let address = addresses.next().flatten();
+            if row.map_err(Unavailable::store)?.is_none() {
+                continue;
+            }
+            if let Some(address) = address {
+                (arrival.address, asked.id, asked.is_former) = (address, id, true);
+            }
+            break;
+        }
+        asked.former.clear();
+        Ok(())
+    }
+
     /// The answer that another node has kept, taken over into this node's cache under the same limits.
     pub(crate) async fn by_shared_cache(
         &self,
@@ -237,22 +306,36 @@ pub(crate) enum Look {
 pub struct Asked {
     pub(crate) event: Event,
     pub(crate) id: RecordId,
-}
-
-impl<S: Store> Engine<S> {
-    pub(crate) fn asked(&self, mut arrival: Arrival) -> Asked {
-        arrival.admission = self.0.history.admission(&arrival, self.0.options.quarantine_skew);
-        Asked { id: RecordId::of(&arrival.address), event: Event::Arrive(arrival) }
-    }
+    /// Where else its record may be; empty once that is known.
+    former: Vec<Scope>,
+    /// Its record was found at a former address.
+    pub(crate) is_former: bool,
 }
 
 impl Asked {
-    pub(crate) fn under_a_new_token(&self) -> Result<Event, Unavailable> {
-        let mut event = self.event.clone();
-        if let Event::Arrive(arrival) = &mut event {
-            arrival.token = new_token()?;
-        }
-        Ok(event)
+    /// To be asked about.
+    #[must_use]
+    pub fn new(arrival: Arrival) -> Self {
+        let id = RecordId::of(&arrival.address);
+        Self { id, event: Event::Arrive(arrival), former: Vec::new(), is_former: false }
+    }
+
+    /// Its record may also be in one of these scopes; see [`Route::former_scopes`].
+    #[must_use]
+    pub fn or_in(mut self, former: Vec<Scope>) -> Self {
+        self.former = former;
+        self
+    }
+
+    /// The record's id. Where the record is found at a former address, it is that one's, once it
+    /// is known.
+    #[must_use]
+    pub const fn id(&self) -> RecordId {
+        self.id
+    }
+
+    pub(crate) fn may_be_elsewhere(&self) -> bool {
+        !self.former.is_empty()
     }
 }
 
@@ -263,6 +346,21 @@ fn clock_too_uncertain(now: Now) -> Unavailable {
          clock cannot be read; correct it, then restart this node",
         now.error
     ))
+}
+
+/// The record was removed between two looks at it. Nothing may be inserted at a former address.
+pub(crate) fn former_is_gone() -> Unavailable {
+    Unavailable::store("the record of an earlier release was removed meanwhile")
+}
+
+/// What is told with a write in doubt. One that would have run the request is cleaned up. One
+/// that would have accepted it is not, so its client must not be told that nothing will be
+/// executed; nor must one that has waited and looks again, because its first look may have been
+/// accepted.
+fn refused(event: &Event, look: Look, may_land: Option<Over>, unavailable: Unavailable) -> Unavailable {
+    let is_deferred = matches!(event, Event::Arrive(arrival) if arrival.execution == Execution::Deferred);
+    let may_be_written = may_land.is_some() || look == Look::Again;
+    if is_deferred && may_be_written { unavailable.perhaps_accepted() } else { unavailable }
 }
 
 fn too_late() -> Unavailable {
@@ -279,6 +377,10 @@ pub(crate) struct Reserve<'a, S: Store> {
     may_land: Option<Over>,
     in_flight: Option<InFlight>,
     look: Look,
+    /// The record is at a former address, where nothing is ever inserted: see [`Engine::locate`].
+    is_former: bool,
+    /// Of a record at a former address: the row that the last write was conditioned on.
+    former: Option<Arc<Record>>,
 }
 
 /// The version that a write was conditioned on; `None` for an insert.
@@ -292,7 +394,8 @@ impl<'a, S: Store> Reserve<'a, S> {
         id: RecordId,
         look: Look,
     ) -> Self {
-        Self { engine, route, event, id, may_land: None, in_flight: None, look }
+        let (may_land, in_flight, former) = (None, None, None);
+        Self { engine, route, event, id, may_land, in_flight, look, is_former: false, former }
     }
 
     fn by_cache(&mut self) -> Option<Arrived<S>> {
@@ -308,17 +411,8 @@ impl<'a, S: Store> Reserve<'a, S> {
     }
 
     async fn by_store(&mut self) -> Result<Arrived<S>, Unavailable> {
-        if !self.engine.0.breaker.admits() {
-            let pause = self.engine.0.breaker.pause();
-            return Err(Unavailable::store(format_args!(
-                "it failed several times; next try within {pause:?}"
-            )));
-        }
-        if self.engine.0.behind.count() > CLEAN_UPS_MAX {
-            return Err(Unavailable::Overloaded);
-        }
         self.in_flight = Some(self.engine.0.writer.in_flight());
-        let mut row: Option<Arc<Record>> = None;
+        let mut row = if self.is_former { Some(Box::pin(self.read_former()).await?) } else { None };
         let mut doubted_since: Option<Instant> = None;
         let mut clashes = 0;
         while clashes < ROUNDS_MAX {
@@ -351,6 +445,7 @@ impl<'a, S: Store> Reserve<'a, S> {
             };
             let write = write.telling(self.engine.entry(row.as_deref(), self.event, &step, now));
             let over = row.as_ref().map(|row| row.version);
+            self.former = row.clone().filter(|_| self.is_former);
             let submitted = Instant::now();
             let ticket = self.engine.0.writer.submit(write).map_err(|_| Unavailable::Overloaded)?;
             // A key that is quarantined is granted nothing, and to clean it up would free it.
@@ -367,6 +462,9 @@ impl<'a, S: Store> Reserve<'a, S> {
                 Ok(Outcome::Refused { current }) => {
                     (self.may_land, doubted_since) = (None, None);
                     clashes += 1;
+                    if current.is_none() && self.is_former {
+                        return Err(former_is_gone());
+                    }
                     row = current;
                     if let Some(row) = &row {
                         self.engine.keep_shown(row, epoch);
@@ -400,13 +498,18 @@ impl<'a, S: Store> Reserve<'a, S> {
         Err(Unavailable::store("others were in the way for too long"))
     }
 
-    /// What is told with a write in doubt. One that would have run it is cleaned up; one that would have accepted it is not, so nobody may
-    /// be told that nothing will be executed. Whoever has waited, and looks again, may have been accepted by the first look.
+    /// The row at a former address.
+    async fn read_former(&self) -> Result<Arc<Record>, Unavailable> {
+        let epoch = self.engine.0.cache.epoch(self.id, self.engine.now());
+        let reading = tokio::time::timeout(self.engine.0.options.store_timeout, self.engine.read(self.id));
+        let row = reading.await.map_err(|_| Unavailable::store("it did not answer in time"))?;
+        let row = Arc::new(row.map_err(Unavailable::store)?.ok_or_else(former_is_gone)?);
+        self.engine.keep_shown(&row, epoch);
+        Ok(row)
+    }
+
     fn refused(&self, unavailable: Unavailable) -> Unavailable {
-        let is_deferred =
-            matches!(self.event, Event::Arrive(arrival) if arrival.execution == Execution::Deferred);
-        let may_be_written = self.may_land.is_some() || self.look == Look::Again;
-        if is_deferred && may_be_written { unavailable.perhaps_accepted() } else { unavailable }
+        refused(self.event, self.look, self.may_land, unavailable)
     }
 
     /// An acknowledgement that comes after the lease's end grants nothing.
@@ -557,9 +660,12 @@ impl<S: Store> Drop for Reserve<'_, S> {
     /// Refused, or given up by its caller, with a write that may be there: from here on only clean-up is allowed.
     fn drop(&mut self) {
         let Some(over) = self.may_land.take() else { return };
-        if let Event::Arrive(arrival) = self.event {
-            let reserve = oncegate_core::decide::Reserve::Arrival(Box::new(arrival.clone()));
-            self.engine.clean_up(reserve, None, over);
-        }
+        let Event::Arrive(arrival) = self.event else { return };
+        let (reserve, row) = match self.former.take() {
+            // Only a swap may land there, as of a take: where there is no row, clean-up inserts none.
+            Some(row) => (oncegate_core::decide::Reserve::Take(arrival.token), Some(row)),
+            None => (oncegate_core::decide::Reserve::Arrival(Box::new(arrival.clone())), None),
+        };
+        self.engine.clean_up(reserve, row, over);
     }
 }

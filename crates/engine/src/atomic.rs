@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use oncegate_core::audit::Entry;
-use oncegate_core::decide::{Arrival, Decision, Event, Lease, Next, Step, decide};
+use oncegate_core::decide::{Decision, Event, Lease, Next, Step, decide};
 use oncegate_core::identity::{RecordId, Version};
 use oncegate_core::policy::{AfterDoubt, Policy, WhileInProgress};
 use oncegate_core::record::{Holder, Record};
@@ -27,7 +27,7 @@ use oncegate_store::signals::Signal;
 use oncegate_store::{Effect, Kind, StoreError, Write};
 use tokio::time::error::Elapsed;
 
-use crate::arrive::{Arrived, Asked, Look, Reserve, Unavailable};
+use crate::arrive::{Arrived, Asked, Look, Reserve, Unavailable, former_is_gone};
 use crate::cache::Epoch;
 use crate::engine::Engine;
 use crate::meters::observe;
@@ -91,19 +91,18 @@ impl<S: Enqueue> Engine<S> {
     pub async fn arrive_in<T: Transactions>(
         &self,
         route: &Route,
-        arrival: Arrival,
+        asked: &mut Asked,
         transactions: &Arc<T>,
     ) -> Result<ArrivedIn<S, T>, Unavailable> {
         let (started, policy) = (Instant::now(), route.policy());
         let waits_for_holder = policy.in_progress == WhileInProgress::Wait;
         let waits_for_verdict = policy.after_doubt == AfterDoubt::WaitThenReject;
-        let asked = self.asked(arrival);
         let mut look = Look::First;
         loop {
             let waiter = self.0.waiters.register(asked.id);
             let mut woken = std::pin::pin!(waiter.notify.notified());
             woken.as_mut().enable();
-            let arrived = self.look_in(route, &asked, look, transactions).await?;
+            let arrived = self.look_in(route, asked, look, transactions).await?;
             look = Look::Again;
             let left = policy.wait_limit.saturating_sub(started.elapsed());
             let waits = match &arrived {
@@ -123,7 +122,7 @@ impl<S: Enqueue> Engine<S> {
     async fn look_in<T: Transactions>(
         &self,
         route: &Route,
-        asked: &Asked,
+        asked: &mut Asked,
         look: Look,
         transactions: &Arc<T>,
     ) -> Result<ArrivedIn<S, T>, Unavailable> {
@@ -138,18 +137,24 @@ impl<S: Enqueue> Engine<S> {
         {
             return Ok(ArrivedIn::Told(arrived));
         }
+        if asked.may_be_elsewhere() {
+            Box::pin(self.locate(asked)).await?;
+            if let Some(arrived) = self.by_cache(route, asked, look) {
+                return Ok(ArrivedIn::Told(arrived));
+            }
+        }
+        let asked = &*asked;
         // A twin on this node is told at once, and takes no connection.
         let Some(key) = self.take_in_hand(asked.id) else {
             return Box::pin(self.behind_twin(route, asked, look)).await.map(ArrivedIn::Told);
         };
-        let event = asked.under_a_new_token()?;
         let epoch = self.0.cache.epoch(asked.id, self.now());
-        let opening = if look == Look::First { self.0.store.opening(asked.id) } else { None };
+        // At a former address there is a row, or nothing may be done.
+        let is_new = look == Look::First && !asked.is_former;
+        let opening = if is_new { self.0.store.opening(asked.id) } else { None };
         let opened = match opening {
             Some(opening) => self.in_time(transactions.begin_with(opening)).await?,
-            None if T::LOOKS_FIRST && look == Look::First => {
-                self.begin_first(&**transactions, asked.id).await?
-            }
+            None if T::LOOKS_FIRST && is_new => self.begin_first(&**transactions, asked.id).await?,
             None => Opened::Occupied,
         };
         let is_opened = matches!(opened, Opened::Begun(_));
@@ -162,7 +167,7 @@ impl<S: Enqueue> Engine<S> {
                     Opened::Unable => None,
                     _ => self.read(asked.id).await.map_err(Unavailable::store)?,
                 };
-                let told = shown.as_ref().and_then(|row| self.told_by(row, route, &event, look, epoch));
+                let told = shown.as_ref().and_then(|row| self.told_by(row, route, &asked.event, look, epoch));
                 if let Some(arrived) = told {
                     return Ok(ArrivedIn::Told(arrived));
                 }
@@ -175,6 +180,11 @@ impl<S: Enqueue> Engine<S> {
                 (transaction, before, turn)
             }
         };
+        if asked.is_former && before.is_none() {
+            transaction.roll_back().await;
+            return Err(former_is_gone());
+        }
+        let event = self.arriving(asked)?;
         let now = self.now();
         let step = decide(before.as_deref(), &event, now);
         let entry = self.entry(before.as_deref(), &event, &step, now);

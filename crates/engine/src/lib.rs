@@ -40,6 +40,7 @@ pub mod phases;
 mod probe;
 mod route;
 mod settle;
+mod token;
 mod wait;
 mod workers;
 mod writer;
@@ -54,10 +55,10 @@ pub use history::ReleasedQuarantine;
 pub use meters::names;
 pub use once::{JobError, Once, OnceError, Runner};
 pub use operate::{Act, Operator, Told};
-pub use options::{BackgroundWorkers, Options, Shared};
+pub use options::{BackgroundWorkers, NoRandomness, Options, Randomness, Shared};
 pub use outbox::{Delivering, Delivery, Effect, Effects, OUTAGE, Outbox, OutboxOptions, Sent};
 pub use probe::{Asking, Found, NoProbe, OnlyOf, Patience, Probe};
-pub use route::Route;
+pub use route::{RequestIdentity, Route};
 pub use settle::{Settled, Settlement, StillSettling};
 pub use workers::{
     About, Finisher, Finishing, Heard, Left, Life, Message, Pass, Runs, Says, Worker, WorkerOptions, Workers,

@@ -102,6 +102,9 @@ impl Error for OnceError {}
 impl<S: Store> Engine<S> {
     /// Runs `job` once for `key` in `scope`, and gives its first value to everybody who asks again with the same payload.
     ///
+    /// A key is printable ASCII and as long as an HTTP key may be: 255 characters under the
+    /// default policy. A longer one is [`OnceError::Invalid`], and nothing runs.
+    ///
     /// The job runs in a task of its own: dropping this future does not cancel it. A panic or an error is *unknown*
     /// unless it is a [`JobError::not_executed`]. The value is kept as JSON for 24 hours, then the key is a new one; all jobs of a scope
     /// share one space of keys, with its HTTP requests too. For more than the defaults (an operation's name, another policy) see
@@ -177,8 +180,9 @@ impl<S: Store> Runner<S> {
             body: &body,
         };
         let fingerprint = fingerprint::of(&Mode::Json, &content).map_err(invalid)?;
-        let (scope, key) = (route.scope(scope).map_err(invalid)?, Key::from_text(key).map_err(invalid)?);
-        let arrival = route.arrival(scope, key, fingerprint, None).map_err(OnceError::Unavailable)?;
+        let (scope, key) =
+            (route.scope(scope).map_err(invalid)?, Key::of_job(key, &route.policy().key).map_err(invalid)?);
+        let arrival = route.arrival(scope, key, fingerprint, None);
         let arrived = self.engine.arrive_or_wait(route, arrival).await.map_err(OnceError::Unavailable)?;
         match arrived {
             Arrived::Execute(held) => {

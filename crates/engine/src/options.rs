@@ -56,6 +56,8 @@ pub struct Options {
     pub workers: BackgroundWorkers,
     /// A clock other than the store's own, for tests.
     pub clock: Option<NodeClock>,
+    /// Where lease tokens come from. The system, but for tests.
+    pub randomness: Randomness,
 }
 
 impl Default for Options {
@@ -78,6 +80,7 @@ impl Default for Options {
             quarantine_skew: Duration::from_mins(5),
             workers: BackgroundWorkers::Default(WorkerOptions::default()),
             clock: None,
+            randomness: Randomness::default(),
         }
     }
 }
@@ -139,5 +142,41 @@ impl Deref for Shared {
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Shared")
+    }
+}
+
+/// A source of randomness for lease tokens.
+#[derive(Clone)]
+pub struct Randomness(Arc<Fill>);
+
+/// Fills a buffer with random bytes.
+type Fill = dyn Fn(&mut [u8]) -> Result<(), NoRandomness> + Send + Sync;
+
+/// The source could not give random bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoRandomness;
+
+impl Randomness {
+    /// A source other than the system's, for tests.
+    #[must_use]
+    pub fn new(fill: impl Fn(&mut [u8]) -> Result<(), NoRandomness> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(fill))
+    }
+
+    pub(crate) fn fill(&self, bytes: &mut [u8]) -> Result<(), NoRandomness> {
+        (self.0)(bytes)
+    }
+}
+
+/// The system's.
+impl Default for Randomness {
+    fn default() -> Self {
+        Self::new(|bytes| getrandom::fill(bytes).map_err(|_| NoRandomness))
+    }
+}
+
+impl fmt::Debug for Randomness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Randomness")
     }
 }

@@ -1,6 +1,5 @@
 //! A route: a policy, the name of the operation, and its meters.
 
-use std::cell::RefCell;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
@@ -12,7 +11,6 @@ use oncegate_core::policy::{Mismatch, Policy, Profile, ScopeWidth};
 use oncegate_core::record::StoredRequest;
 use oncegate_core::scope::{Address, Operation, Scope, ScopeError};
 
-use crate::arrive::Unavailable;
 use crate::meters::RouteMeters;
 
 /// What is decided for one kind of request, once. Clones share everything.
@@ -23,7 +21,20 @@ struct Inner {
     name: Box<str>,
     policy: Policy,
     operation: Operation,
+    requests: RequestIdentity,
     meters: OnceLock<RouteMeters>,
+}
+
+/// What tells the keys of HTTP requests apart where a route's scope is the tenant *and* the
+/// operation.
+#[derive(Clone, Debug, Default)]
+pub struct RequestIdentity {
+    /// A name that the operator has declared for the operation. Without one, it is the method and
+    /// the path of the request.
+    pub name: Option<Operation>,
+    /// Texts that stood in this route's scopes before: route patterns, which earlier releases
+    /// used, and former names.
+    pub former: Vec<Operation>,
 }
 
 impl Route {
@@ -36,7 +47,20 @@ impl Route {
     /// A route under a policy; `profile` names it in metrics.
     #[must_use]
     pub fn new(profile: &str, policy: Policy, operation: Operation) -> Self {
-        Self(Arc::new(Inner { name: profile.into(), policy, operation, meters: OnceLock::new() }))
+        Self::of_requests(profile, policy, operation, RequestIdentity::default())
+    }
+
+    /// A route of HTTP requests. `operation` is its pattern: a label in metrics and records, and
+    /// no part of any key's identity.
+    #[must_use]
+    pub fn of_requests(
+        profile: &str,
+        policy: Policy,
+        operation: Operation,
+        requests: RequestIdentity,
+    ) -> Self {
+        let name = profile.into();
+        Self(Arc::new(Inner { name, policy, operation, requests, meters: OnceLock::new() }))
     }
 
     /// The policy.
@@ -45,7 +69,7 @@ impl Route {
         &self.0.policy
     }
 
-    /// The route's pattern.
+    /// The operation: a route's pattern, or a job's name.
     #[must_use]
     pub fn operation(&self) -> &Operation {
         &self.0.operation
@@ -57,7 +81,8 @@ impl Route {
         &self.0.name
     }
 
-    /// The scope of a tenant's keys on this route.
+    /// The scope of a tenant's keys, of jobs: their operation is a name that the programmer has
+    /// given them.
     pub fn scope(&self, tenant: &str) -> Result<Scope, ScopeError> {
         match self.0.policy.scope {
             ScopeWidth::Tenant => Scope::tenant(tenant),
@@ -65,22 +90,48 @@ impl Route {
         }
     }
 
-    /// A request on this route. Fails only if the system has no randomness to give.
-    ///
-    /// The engine gives it a fresh token each time it arrives, so it may be asked about again.
+    /// The scope of a tenant's keys, of HTTP requests. It depends on the request, or on the
+    /// declared name of the operation; never on the spelling of a pattern, nor on which of
+    /// several routes serves the request. So a retry finds its record after the routes were
+    /// changed, and while nodes with old and new routes run side by side.
+    pub fn scope_of_request(&self, tenant: &str, method: &str, path: &str) -> Result<Scope, ScopeError> {
+        match (self.0.policy.scope, &self.0.requests.name) {
+            (ScopeWidth::Tenant, _) => Scope::tenant(tenant),
+            (ScopeWidth::TenantAndOperation, Some(name)) => Scope::tenant_and_operation(tenant, name),
+            (ScopeWidth::TenantAndOperation, None) => Scope::tenant_and_request(tenant, method, path),
+        }
+    }
+
+    /// Where else the record of a request may be, whose scope is `scope`: under a pattern of the
+    /// route, as earlier releases stored it, or under what the route's identity was before it got
+    /// its name.
+    #[must_use]
+    pub fn former_scopes(&self, scope: &Scope, method: &str, path: &str) -> Vec<Scope> {
+        if self.0.policy.scope == ScopeWidth::Tenant {
+            return Vec::new();
+        }
+        let (tenant, requests) = (scope.tenant_str(), &self.0.requests);
+        let unnamed = requests.name.iter().map(|_| Scope::tenant_and_request(tenant, method, path));
+        let former = requests.former.iter().map(|text| Scope::tenant_and_operation(tenant, text));
+        unnamed.chain(former).flatten().filter(|former| former != scope).collect()
+    }
+
+    /// A request on this route. It has no token yet: the engine draws one when it reserves, each
+    /// time anew.
+    #[must_use]
     pub fn arrival(
         &self,
         scope: Scope,
         key: Key,
         fingerprint: Fingerprint,
         request: Option<StoredRequest>,
-    ) -> Result<Arrival, Unavailable> {
+    ) -> Arrival {
         let policy = &self.0.policy;
-        Ok(Arrival {
+        Arrival {
             address: Address { scope, key },
             operation: self.0.operation.clone(),
             fingerprint,
-            token: new_token()?,
+            token: Token::NOT_DRAWN,
             terms: policy.terms(),
             execution: policy.execution,
             lease: policy.lease,
@@ -92,7 +143,7 @@ impl Route {
             request,
             sent_at: None,
             admission: Admission::Open,
-        })
+        }
     }
 
     pub(crate) fn meters(&self) -> &RouteMeters {
@@ -101,24 +152,6 @@ impl Route {
             RouteMeters::new(&inner.name, inner.operation.as_str(), inner.policy.attempt_deadline)
         })
     }
-}
-
-/// Tokens asked for at once: a call into the system costs more than the rest of a replay.
-const TOKENS: usize = 32;
-
-pub(crate) fn new_token() -> Result<Token, Unavailable> {
-    thread_local! {
-        static POOL: RefCell<Vec<[u8; 16]>> = const { RefCell::new(Vec::new()) };
-    }
-    POOL.with_borrow_mut(|pool| {
-        if pool.is_empty() {
-            let mut bytes = [0; 16 * TOKENS];
-            getrandom::fill(&mut bytes).map_err(|_| Unavailable::NoRandomness)?;
-            pool.extend(bytes.as_chunks::<16>().0);
-        }
-        // Taken out, so that it is never handed out again.
-        pool.pop().map(Token::from_bytes).ok_or(Unavailable::NoRandomness)
-    })
 }
 
 impl fmt::Debug for Route {

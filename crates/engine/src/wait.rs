@@ -21,23 +21,23 @@ impl<S: Store> Engine<S> {
     pub async fn arrive_or_wait(&self, route: &Route, arrival: Arrival) -> Result<Arrived<S>, Unavailable> {
         match self.arrive_at_once(route, arrival) {
             Ok(arrived) => Ok(arrived),
-            Err(asked) => self.go_on(route, asked).await,
+            Err(mut asked) => self.go_on(route, &mut asked).await,
         }
     }
 
     /// What this node knows by itself: of most duplicates, which come when all is over, the answer. Otherwise [go on](Self::go_on).
     pub fn arrive_at_once(&self, route: &Route, arrival: Arrival) -> Result<Arrived<S>, Box<Asked>> {
-        let asked = self.asked(arrival);
+        let asked = Asked::new(arrival);
         self.by_cache(route, &asked, Look::First).ok_or_else(|| Box::new(asked))
     }
 
     /// The rest of [`Engine::arrive_or_wait`].
-    pub async fn go_on(&self, route: &Route, asked: Box<Asked>) -> Result<Arrived<S>, Unavailable> {
+    pub async fn go_on(&self, route: &Route, asked: &mut Asked) -> Result<Arrived<S>, Unavailable> {
         let policy = route.policy();
         let waits_for_holder = policy.in_progress == WhileInProgress::Wait;
         let waits_for_verdict = policy.after_doubt == AfterDoubt::WaitThenReject;
         if !waits_for_holder && !waits_for_verdict {
-            return self.look(route, &asked, Look::First).await;
+            return self.look(route, asked, Look::First).await;
         }
         let started = Instant::now();
         let mut look = Look::First;
@@ -45,7 +45,7 @@ impl<S: Store> Engine<S> {
             let waiter = self.0.waiters.register(asked.id);
             let mut woken = std::pin::pin!(waiter.notify.notified());
             woken.as_mut().enable();
-            let arrived = self.look(route, &asked, look).await?;
+            let arrived = self.look(route, asked, look).await?;
             look = Look::Again;
             let pause = match &arrived {
                 // A lapse notifies nobody: look when the lease ends.

@@ -35,6 +35,8 @@ struct Routes {
     otherwise: Option<Route>,
     /// The largest answer that is kept of an operation that is none of these.
     answer_bytes_max: u64,
+    /// To find a route by what it was called before.
+    layer: oncegate_tower::Routes,
 }
 
 /// What is known of one route's doubts.
@@ -186,16 +188,19 @@ impl Routes {
             by_pattern: protected.map(|rule| (rule.pattern.clone(), one(rule))).collect(),
             otherwise: (!config.otherwise.is_off()).then(|| one(&config.otherwise)),
             answer_bytes_max: config.otherwise.policy.answer_bytes_max,
+            // They were checked when the configuration was read.
+            layer: config.layer_routes().unwrap_or_default(),
         }
     }
 
-    /// The route under which the record was made. No other may ask about it: a probe finds nothing of another resource, and that would be
-    /// believed. `None`: it is gone from here, or was never here; the record is another gateway's, or an operator's.
+    /// The route under which the record was made, also if its pattern was spelled otherwise then.
+    /// No other may ask about it: a probe finds nothing of another resource, and that would be
+    /// believed. `None`: it is gone from here, or was never here; the record is another
+    /// gateway's, or an operator's.
     fn route(&self, record: &Record) -> Option<&Route> {
-        let operation = record.operation.as_str();
-        self.by_pattern
-            .get(operation)
-            .or_else(|| is_otherwise(operation).then_some(self.otherwise.as_ref())?)
+        let stored = record.operation.as_str();
+        let today = self.layer.of_stored(stored).map_or(stored, |route| route.operation().as_str());
+        self.by_pattern.get(today).or_else(|| is_otherwise(today).then_some(self.otherwise.as_ref())?)
     }
 }
 

@@ -62,7 +62,7 @@ fn route(page: &mut String, rule: &Rule, scope: &ScopeRule) {
         paragraph(page, &format!("Every {} {words}", methods.join(" and every ")));
         page.push('\n');
     }
-    for line in [key(policy), width(policy, is_rest), sameness(policy)] {
+    for line in [key(policy), width(policy, rule.name.is_some()), sameness(policy)] {
         let _ = writeln!(page, "- {line}");
     }
     if let Some(line) = example::line(policy) {
@@ -131,16 +131,16 @@ fn key(policy: &Policy) -> String {
     )
 }
 
-fn width(policy: &Policy, is_rest: bool) -> String {
-    let words = match (policy.scope, is_rest) {
-        (ScopeWidth::Tenant, _) => {
+fn width(policy: &Policy, is_named: bool) -> String {
+    let words = match policy.scope {
+        ScopeWidth::Tenant => {
             "one space of keys for each caller. A key that was used at another endpoint is used here too."
         }
-        (ScopeWidth::TenantAndOperation, false) => {
+        ScopeWidth::TenantAndOperation if is_named => {
             "one space of keys for each caller at this endpoint. Other endpoints do not see its keys."
         }
-        (ScopeWidth::TenantAndOperation, true) => {
-            "one space of keys for each caller and method, over all endpoints that are meant here."
+        ScopeWidth::TenantAndOperation => {
+            "one space of keys for each caller, method and path. Another path does not see its keys."
         }
     };
     format!("**Scope**: {words}")
@@ -163,8 +163,8 @@ pub(crate) fn sameness(policy: &Policy) -> String {
             format!("method, path, query and what the body says; of a JSON body all but {}.", list(without))
         }
         Mode::None => {
-            return "**The same request** is any request with the same key: its content is not compared. Take care not to use a key \
-                    twice."
+            return "**The same request** is any request with the same key, method and path: query and body are not compared. Take \
+                    care not to use a key twice."
                 .to_owned();
         }
     };

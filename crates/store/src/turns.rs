@@ -7,16 +7,62 @@
 //!
 //! Which lines are called is decided here, once for all stores; a store shows lines in an order of its own.
 
+use std::fmt;
+use std::sync::Arc;
+
 use oncegate_core::scope::Operation;
 use oncegate_core::time::Timestamp;
 
 use crate::query::{Cursor, Scan};
 
+/// The operations that a worker can run, by the text that is stored in their records. Also what a
+/// route was called when the record was made: the configuration may have changed since.
+#[derive(Clone, Default)]
+pub struct Operations(Option<Arc<Test>>);
+
+/// Whether an operation can be run.
+type Test = dyn Fn(&str) -> bool + Send + Sync;
+
+impl Operations {
+    /// Those of which this is true.
+    #[must_use]
+    pub fn new(is_run: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(is_run)))
+    }
+
+    /// Whether records of this operation can be run.
+    #[must_use]
+    pub fn contains(&self, operation: &str) -> bool {
+        self.0.as_ref().is_some_and(|is_run| is_run(operation))
+    }
+
+    /// Whether it is known that there is none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+impl From<Vec<Operation>> for Operations {
+    fn from(operations: Vec<Operation>) -> Self {
+        if operations.is_empty() {
+            return Self::default();
+        }
+        Self::new(move |text| operations.iter().any(|operation| operation.as_str() == text))
+    }
+}
+
+impl fmt::Debug for Operations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_empty() { "no operations" } else { "some operations" })
+    }
+}
+
 /// A worker's wish for work.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Turn {
     /// What it can run.
-    pub operations: Vec<Operation>,
+    pub operations: Operations,
     /// Where the last turn ended; `None`: anywhere.
     pub after: Option<Cursor>,
     /// At most so many rows.
@@ -129,7 +175,7 @@ impl<'t, L: Clone + Ord> Calling<'t, L> {
                 return;
             }
             self.looked_at += 1;
-            let is_ours = self.turn.operations.iter().any(|operation| operation.as_str() == line.operation);
+            let is_ours = self.turn.operations.contains(&line.operation);
             if is_ours && line.first <= self.now {
                 self.called.push(line.place.clone());
             }
@@ -177,7 +223,7 @@ mod tests {
     use super::*;
 
     fn turn(after: Option<u32>, limit: usize) -> (Turn, Option<u32>) {
-        let operations = vec![Operation::new("POST /a").unwrap()];
+        let operations = vec![Operation::new("POST /a").unwrap()].into();
         (Turn { operations, after: after.map(|place| Cursor::new(place.to_string())), limit }, after)
     }
 

@@ -34,6 +34,7 @@ pub(crate) struct About<'a> {
 }
 
 /// An operation, by its id, or by what that is made of: it is needed only for problems.
+#[derive(Clone, Copy)]
 pub(crate) enum Which<'a> {
     Id(RecordId),
     Of { scope: &'a Scope, key: &'a Key },

@@ -28,7 +28,7 @@ use oncegate_core::policy::Policy;
 use oncegate_core::problem::{Code, Problem};
 use oncegate_core::record::{Execution, Record, State};
 use oncegate_core::response::Answer;
-use oncegate_engine::{ArrivedIn, EndedIn, Engine, InTransaction, Route, Settlement, Unavailable};
+use oncegate_engine::{ArrivedIn, Asked, EndedIn, Engine, InTransaction, Route, Settlement, Unavailable};
 use oncegate_store::jobs::{Enqueue, Job};
 use oncegate_store::join::Transactions;
 use oncegate_store::outlive::Outlive;
@@ -175,19 +175,18 @@ where
         Ok(admitted) => admitted,
         Err(answered) => return answered,
     };
-    let Admitted { key, scope, fingerprint, .. } = &*admitted;
-    let sent_at = sent_at(&admitted.head.headers, shared.request_time.as_ref());
+    let Admitted { head, key, scope, fingerprint, .. } = &*admitted;
     let span = tracing::info_span!("atomic", route = %route.operation(), key = key.prefix());
-    let about = About::alone(policy, Which::Of { scope, key });
-    let arrived = match route.arrival(scope.clone(), key.clone(), *fingerprint, None) {
-        Ok(arrival) => {
-            // Its transaction is its client's; see `new`.
-            let arrival = Arrival { execution: Execution::Inline, sent_at, ..arrival };
-            let arriving = shared.engine.arrive_in(&route, arrival, &shared.transactions);
-            arriving.instrument(span.clone()).await
-        }
-        Err(unavailable) => Err(unavailable),
-    };
+    let arrival = route.arrival(scope.clone(), key.clone(), *fingerprint, None);
+    // Its transaction is its client's; see `new`.
+    let sent_at = sent_at(&head.headers, shared.request_time.as_ref());
+    let arrival = Arrival { execution: Execution::Inline, sent_at, ..arrival };
+    let path = crate::route::address(&head.uri, &head.extensions).path();
+    let former = route.former_scopes(scope, head.method.as_str(), path);
+    let mut asked = Asked::new(arrival).or_in(former);
+    let arriving = shared.engine.arrive_in(&route, &mut asked, &shared.transactions);
+    let arrived = arriving.instrument(span.clone()).await;
+    let about = About::alone(policy, Which::Id(asked.id()));
     Ok(match arrived {
         Ok(ArrivedIn::Execute(held)) => {
             let (engine, within) = (shared.engine.clone(), shared.within);

@@ -10,6 +10,7 @@ use http_body::Body;
 use oncegate_core::record::Record;
 use oncegate_engine::{Finisher, Finishing, Held, Left, Route, Runs};
 use oncegate_store::Store;
+use oncegate_store::turns::Operations;
 use tower_service::Service;
 use tracing::Instrument as _;
 
@@ -38,7 +39,9 @@ where
     A::Error: Into<BoxError> + Send,
 {
     fn runs(&self) -> Runs {
-        self.shared.routes.runs()
+        let shared = Arc::clone(&self.shared);
+        let operations = Operations::new(move |operation| shared.routes.of_stored(operation).is_some());
+        Runs { operations, resumes: self.shared.routes.has_phases() }
     }
 
     fn route(&self, record: &Record) -> Option<Route> {

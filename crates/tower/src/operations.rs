@@ -155,7 +155,7 @@ impl<S: Store> Shared<S> {
 
     /// By its route as it is now; of one that is gone, by the profile for such work.
     fn policy_of(&self, row: &Record) -> Policy {
-        let route = self.routes.of_operation(&row.operation);
+        let route = self.routes.of_stored(row.operation.as_str());
         route.map_or_else(|| Profile::Accepted.policy(), |route| route.policy().clone())
     }
 }

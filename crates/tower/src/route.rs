@@ -8,7 +8,7 @@ use http::{Extensions, Method, Uri};
 use oncegate_core::policy::{AfterDoubt, Policy, Profile, WhileInProgress};
 use oncegate_core::record::{CrashPolicy, Record};
 use oncegate_core::scope::Operation;
-use oncegate_engine::{Route, Runs};
+use oncegate_engine::{RequestIdentity, Route};
 
 /// Which requests are protected, and how.
 ///
@@ -31,6 +31,10 @@ pub struct Routes {
     phased: HashMap<Operation, Route>,
     /// All others.
     whole: HashMap<Operation, Route>,
+    /// What routes were called before, as far as it is declared; and what they are called now.
+    former: HashMap<Box<str>, Operation>,
+    /// Routes by their pattern without the names of its parameters.
+    shapes: HashMap<String, Operation>,
 }
 
 impl Routes {
@@ -47,14 +51,20 @@ impl Routes {
 
     /// What holds where no other route matches.
     pub fn otherwise(mut self, policy: impl Into<Named>) -> Result<Self, RouteError> {
-        let Named { name, policy } = policy.into();
-        check(&policy, "*", Handler::Whole)?;
+        let named = policy.into();
+        if named.operation.is_some() {
+            let words = "a name is one route's: under a name for all paths, they would all be one operation";
+            return Err(RouteError(format!("\"*\": {words}")));
+        }
+        let policy = &named.policy;
+        check(policy, "*", Handler::Whole)?;
         for route in self.otherwise.values() {
             self.whole.remove(route.operation());
         }
         self.otherwise.clear();
         for method in &policy.methods {
-            let route = Route::new(&name, policy.clone(), operation(method, "*")?);
+            let route = named.route(method, operation(method, "*")?)?;
+            self.remember(&named, &route);
             self.whole.insert(route.operation().clone(), route.clone());
             self.otherwise.insert(method_of(method)?, route);
         }
@@ -64,7 +74,7 @@ impl Routes {
     /// A method and a path pattern (`POST /payments/{id}/refunds`), under a profile or a policy of one's own. A profile
     /// without methods (`off`) lets it pass.
     pub fn route(self, pattern: &str, policy: impl Into<Named>) -> Result<Self, RouteError> {
-        self.add(pattern, policy.into(), Handler::Whole)
+        self.add(pattern, &policy.into(), Handler::Whole)
     }
 
     /// The same for a handler with recovery points (`oncegate_tower::phased`), under `resume` or a policy like it: a lapsed one goes on after its
@@ -73,22 +83,23 @@ impl Routes {
     /// Its requests are kept until they are settled, with the headers that the policy names
     /// ([`request_headers`](Policy::request_headers)) and no others.
     pub fn phased(self, pattern: &str, policy: impl Into<Named>) -> Result<Self, RouteError> {
-        self.add(pattern, policy.into(), Handler::Phased)
+        self.add(pattern, &policy.into(), Handler::Phased)
     }
 
-    fn add(mut self, pattern: &str, named: Named, handler: Handler) -> Result<Self, RouteError> {
-        let Named { name, policy } = named;
-        check(&policy, pattern, handler)?;
+    fn add(mut self, pattern: &str, named: &Named, handler: Handler) -> Result<Self, RouteError> {
+        check(&named.policy, pattern, handler)?;
         let (method, path) = pattern
             .split_once(' ')
             .filter(|(_, path)| path.starts_with('/'))
             .ok_or_else(|| RouteError(format!("{pattern:?} is not a method, a space and a path")))?;
-        let route = if policy.methods.is_empty() {
+        let route = if named.policy.methods.is_empty() {
             None
         } else {
-            Some(Route::new(&name, policy, operation(method, path)?))
+            Some(named.route(method, operation(method, path)?)?)
         };
         if let Some(route) = &route {
+            self.remember(named, route);
+            self.shapes.insert(shape(pattern), route.operation().clone());
             let by_operation = match handler {
                 Handler::Phased => &mut self.phased,
                 Handler::Whole => &mut self.whole,
@@ -101,6 +112,13 @@ impl Routes {
             .insert(path, route)
             .map_err(|error| RouteError(format!("{pattern:?}: {error}")))?;
         Ok(self)
+    }
+
+    /// What a route was called before leads to what it is called now.
+    fn remember(&mut self, named: &Named, route: &Route) {
+        for text in &named.former {
+            self.former.insert(text.clone(), route.operation().clone());
+        }
     }
 
     /// The route of a request, by its method and its path as the client sent it; `None`: it passes untouched.
@@ -118,24 +136,51 @@ impl Routes {
     /// runs what was accepted before, unless an attempt of the old one may have acted: of that its phases know nothing. Never the other way
     /// round: under `resume` a handler without phases would be run again from its beginning.
     pub(crate) fn of_record(&self, record: &Record) -> Option<&Route> {
-        let phased = self.phased.get(&record.operation);
+        let operation = match self.of_stored_exactly(record.operation.as_str()) {
+            Some(_) => &record.operation,
+            // Under another name by now: where several routes come from one, the request says
+            // which of them it is.
+            None => self.of_stored_request(record).or(self.of_stored(record.operation.as_str()))?.operation(),
+        };
+        let phased = self.phased.get(operation);
         match record.terms.crash {
             CrashPolicy::Resume => phased,
             CrashPolicy::Reconcile | CrashPolicy::Restart => {
-                self.whole.get(&record.operation).or(phased.filter(|_| !record.unaccounted))
+                self.whole.get(operation).or(phased.filter(|_| !record.unaccounted))
             }
         }
     }
 
-    /// The route with this name.
-    pub(crate) fn of_operation(&self, operation: &Operation) -> Option<&Route> {
-        self.whole.get(operation).or_else(|| self.phased.get(operation))
+    /// The route that serves today what records of this operation asked for. Its pattern may have
+    /// been spelled otherwise when they were made: then it is a route that declares the old text
+    /// ([`Named::formerly`]), or one whose pattern differs in the names of its parameters only,
+    /// as `POST /orders/{order}` from `POST /orders/{id}`. Never a wider one, nor what holds
+    /// where no route matches: the record may be of another resource, or of another service.
+    #[must_use]
+    pub fn of_stored(&self, operation: &str) -> Option<&Route> {
+        let declared = || self.of_stored_exactly(self.former.get(operation)?.as_str());
+        let renamed = || self.of_stored_exactly(self.shapes.get(&shape(operation))?.as_str());
+        self.of_stored_exactly(operation).or_else(declared).or_else(renamed)
     }
 
-    /// What can be run without its client: also what was accepted when its route was another.
-    pub(crate) fn runs(&self) -> Runs {
-        let operations = self.whole.keys().chain(self.phased.keys()).cloned().collect();
-        Runs { operations, resumes: !self.phased.is_empty() }
+    fn of_stored_exactly(&self, operation: &str) -> Option<&Route> {
+        let operation = Operation::new(operation).ok()?;
+        self.whole.get(&operation).or_else(|| self.phased.get(&operation))
+    }
+
+    /// The route of a stored request, by a pattern that matches it. Only where its operation is
+    /// known here at all.
+    fn of_stored_request(&self, record: &Record) -> Option<&Route> {
+        self.of_stored(record.operation.as_str())?;
+        let request = record.request.as_ref()?;
+        let method = Method::from_bytes(request.method.as_bytes()).ok()?;
+        let path = request.target.split('?').next()?;
+        self.by_method.get(&method)?.at(path).ok()?.value.as_ref()
+    }
+
+    /// Whether any route's handler has recovery points.
+    pub(crate) fn has_phases(&self) -> bool {
+        !self.phased.is_empty()
     }
 
     /// Whether any request may be accepted, and run later.
@@ -174,29 +219,73 @@ pub(crate) fn address<'r>(uri: &'r Uri, extensions: &'r Extensions) -> &'r Uri {
     uri
 }
 
-/// A policy and the name it has in metrics.
+/// A policy, the name it has in metrics, and what is declared about the identity of a route's
+/// keys.
 #[derive(Clone, Debug)]
 pub struct Named {
     name: Box<str>,
     policy: Policy,
+    operation: Option<Box<str>>,
+    former: Vec<Box<str>>,
 }
+
+/// The longest declared name of an operation.
+const NAME_CHARS_MAX: usize = 64;
 
 impl Named {
     /// A policy of one's own, under this name.
     pub fn new(name: impl Into<Box<str>>, policy: Policy) -> Self {
-        Self { name: name.into(), policy }
+        Self { name: name.into(), policy, operation: None, former: Vec::new() }
+    }
+
+    /// Declares the operation's name, such as `create-order`. Under a scope of tenant and
+    /// operation it tells the route's keys apart instead of method and path, so that they stay
+    /// the same when the path changes. Another name later is another identity: then say what it
+    /// was before ([`formerly`](Self::formerly)).
+    #[must_use]
+    pub fn operation(mut self, name: impl Into<Box<str>>) -> Self {
+        self.operation = Some(name.into());
+        self
+    }
+
+    /// Declares what the route was called before: patterns, such as `POST /orders/{id}`, and
+    /// names of its operation. Records that were made then are found: answered, run if they wait,
+    /// and looked into if their outcome is unknown.
+    #[must_use]
+    pub fn formerly<T: Into<Box<str>>>(mut self, texts: impl IntoIterator<Item = T>) -> Self {
+        self.former.extend(texts.into_iter().map(Into::into));
+        self
+    }
+
+    fn route(&self, method: &str, pattern: Operation) -> Result<Route, RouteError> {
+        let wrong = |text: &str, why: &str| RouteError(format!("{pattern:?}: {text:?} {why}"));
+        let read = |text: &str| Operation::new(text).map_err(|error| wrong(text, &error.to_string()));
+        let is_name = |char: char| char.is_ascii_alphanumeric() || matches!(char, '-' | '_' | '.');
+        if let Some(name) = &self.operation
+            && (name.is_empty() || name.len() > NAME_CHARS_MAX || !name.chars().all(is_name))
+        {
+            return Err(wrong(name, "is no name: expected up to 64 letters, digits, '-', '_' and '.'"));
+        }
+        // Earlier releases told keys apart by these texts: the route's own, or that of the
+        // defaults, where the route was added since.
+        let before = [Ok(pattern.clone()), operation(method, "*")];
+        let former: Result<Vec<_>, _> =
+            before.into_iter().chain(self.former.iter().map(|text| read(text))).collect();
+        let requests =
+            RequestIdentity { name: self.operation.as_deref().map(read).transpose()?, former: former? };
+        Ok(Route::of_requests(&self.name, self.policy.clone(), pattern, requests))
     }
 }
 
 impl From<Profile> for Named {
     fn from(profile: Profile) -> Self {
-        Self { name: profile.name().into(), policy: profile.policy() }
+        Self::new(profile.name(), profile.policy())
     }
 }
 
 impl From<Policy> for Named {
     fn from(policy: Policy) -> Self {
-        Self { name: "custom".into(), policy }
+        Self::new("custom", policy)
     }
 }
 
@@ -232,6 +321,20 @@ fn check(policy: &Policy, pattern: &str, handler: Handler) -> Result<(), RouteEr
         )));
     }
     Ok(())
+}
+
+/// A pattern without the names of its parameters: `POST /orders/{}`.
+fn shape(pattern: &str) -> String {
+    let mut shape = String::with_capacity(pattern.len());
+    let mut is_name = false;
+    for char in pattern.chars() {
+        is_name &= char != '}';
+        if !is_name || char == '*' {
+            shape.push(char);
+        }
+        is_name |= char == '{';
+    }
+    shape
 }
 
 fn operation(method: &str, path: &str) -> Result<Operation, RouteError> {
@@ -290,6 +393,32 @@ mod tests {
         assert!(Routes::none().of(&Method::POST, "/payments").is_none());
     }
 
+    /// A deploy renamed a parameter, and work that was accepted before waited for a route with
+    /// the old text.
+    #[test]
+    fn what_was_stored_under_another_spelling_finds_its_route_and_no_wider_one() {
+        let routes = Routes::all(Profile::Ietf).unwrap();
+        let routes = routes.route("POST /orders/{order}", Profile::Ietf).unwrap();
+        let routes = routes.route("POST /files/{*path}", Profile::Ietf).unwrap();
+        let moved = Named::from(Profile::Ietf).formerly(["POST /charge"]);
+        let routes = routes.route("POST /v2/charges", moved).unwrap();
+        let found = |text| routes.of_stored(text).map(|route| route.operation().to_string());
+        for (stored, today) in [
+            ("POST /orders/{order}", Some("POST /orders/{order}")),
+            ("POST /orders/{id}", Some("POST /orders/{order}")),
+            ("POST /files/{*rest}", Some("POST /files/{*path}")),
+            ("POST /charge", Some("POST /v2/charges")),
+            ("POST *", Some("POST *")),
+            // Another resource, for all that is known.
+            ("POST /orders/new", None),
+            ("POST /files/{name}", None),
+            ("PUT /orders/{id}", None),
+            ("job", None),
+        ] {
+            assert_eq!(found(stored).as_deref(), today, "{stored}");
+        }
+    }
+
     #[test]
     fn what_cannot_be_used_is_refused_with_its_reason() {
         let refusal = |pattern, profile| Routes::none().route(pattern, profile).unwrap_err().to_string();
@@ -324,7 +453,7 @@ mod tests {
         let accepted = |profile: Profile| {
             let route = Route::of_profile(profile, jobs.clone());
             let (scope, key) = (route.scope("acme").unwrap(), Key::from_text("k").unwrap());
-            let arrival = route.arrival(scope, key, Fingerprint::from_parts(1, [0; 32]), None).unwrap();
+            let arrival = route.arrival(scope, key, Fingerprint::from_parts(1, [0; 32]), None);
             match decide(None, &Event::Arrive(arrival), now).next {
                 Next::Put(record) => Arc::unwrap_or_clone(record),
                 other => panic!("{other:?}"),
@@ -371,7 +500,7 @@ mod tests {
         let routes = phased(Profile::Resume.policy()).unwrap();
         let route = routes.of(&Method::POST, "/rides").unwrap();
         assert_eq!(routes.phased.get(route.operation()).map(Route::operation), Some(route.operation()));
-        assert!(routes.runs().resumes && routes.runs().operations.contains(route.operation()));
+        assert!(routes.has_phases() && routes.of_stored(route.operation().as_str()).is_some());
         let words = phased(Profile::Payments.policy()).unwrap_err().to_string();
         assert!(words.contains("only under `resume`"), "{words}");
         // As names of headers are: `stored` keeps them whatever their letters.

@@ -117,5 +117,6 @@ pub(crate) fn of(tenant: &dyn Tenant, route: &Route, request: &Parts) -> Result<
         Problem::new(Code::ScopeMissing, format!("{words} ({why}). {advice}. Nothing was executed."))
     };
     let name = tenant.of(request).ok_or_else(|| problem("no identity"))?;
-    route.scope(&name).map_err(|error| problem(&error.to_string()))
+    let path = crate::route::address(&request.uri, &request.extensions).path();
+    route.scope_of_request(&name, request.method.as_str(), path).map_err(|error| problem(&error.to_string()))
 }

@@ -165,22 +165,20 @@ where
     let execution = execution(policy, prefer);
     let sent_at = sent_at(&head.headers, shared.request_time.as_ref());
     let kept = stored::of(policy, execution, &head, &body);
-    let arrived = match route.arrival(scope.clone(), key.clone(), fingerprint, kept) {
-        Ok(arrival) => {
-            shared.engine.arrive_at_once(&route, Arrival { execution, sent_at, ..arrival }).map_err(Ok)
-        }
-        Err(unavailable) => Err(Err(unavailable)),
-    };
+    let arrival = route.arrival(scope.clone(), key.clone(), fingerprint, kept);
+    let arrived = shared.engine.arrive_at_once(&route, Arrival { execution, sent_at, ..arrival });
     // Whatever may be said of it in a log says which request it was; of a replay nothing is.
     let span = || tracing::info_span!("idempotent", route = %route.operation(), key = key.prefix());
-    let (arrived, span) = match arrived {
+    let (arrived, which, span) = match arrived {
         Ok(Arrived::Replay { answer, expires_at }) => return Ok(answer::replay(&answer, expires_at, policy)),
-        Ok(arrived) => (Ok(arrived), span()),
-        Err(Ok(asked)) => {
+        Ok(arrived) => (Ok(arrived), Which::Of { scope: &scope, key: &key }, span()),
+        Err(asked) => {
+            let path = route::address(&head.uri, &head.extensions).path();
+            let mut asked = asked.or_in(route.former_scopes(&scope, head.method.as_str(), path));
             let span = span();
-            (shared.engine.go_on(&route, asked).instrument(span.clone()).await, span)
+            let arrived = shared.engine.go_on(&route, &mut asked).instrument(span.clone()).await;
+            (arrived, Which::Id(asked.id()), span)
         }
-        Err(Err(unavailable)) => (Err(unavailable), span()),
     };
     match arrived {
         Ok(Arrived::Execute(lease)) => {
@@ -188,11 +186,11 @@ where
             let attempt = attempt(Arc::clone(&shared), route.clone(), lease, inner, work).instrument(span);
             // A client that hangs up drops this future: the attempt goes on in a task then.
             let attempt = Outlive::new(AssertUnwindSafe(attempt).catch_unwind());
-            let about = shared.about(policy, Which::Of { scope: &scope, key: &key });
+            let about = shared.about(policy, which);
             Ok(attempt.await.unwrap_or_else(|_| answer::unknown_first(&about)))
         }
         Ok(arrived) => {
-            let about = shared.about(policy, Which::Of { scope: &scope, key: &key });
+            let about = shared.about(policy, which);
             let about = About { respond_async: policy.may_defer() && prefer.respond_async, ..about };
             if let Arrived::Replay { answer, expires_at } = arrived {
                 return Ok(answer::replay(&answer, expires_at, policy));
@@ -200,7 +198,7 @@ where
             Ok(Box::pin(later(&shared, arrived, prefer, &about).instrument(span)).await)
         }
         Err(unavailable) => {
-            let about = shared.about(policy, Which::Of { scope: &scope, key: &key });
+            let about = shared.about(policy, which);
             Ok(answer::unavailable(&unavailable, &about))
         }
     }

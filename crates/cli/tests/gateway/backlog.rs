@@ -139,7 +139,7 @@ async fn accept(engine: &Engine<oncegate::AnyStore>, route: &Route, tenant: &str
         body,
     };
     let scope = route.scope(tenant).unwrap();
-    let arrival = route.arrival(scope, Key::from_text(key).unwrap(), fingerprint, Some(request)).unwrap();
+    let arrival = route.arrival(scope, Key::from_text(key).unwrap(), fingerprint, Some(request));
     let arrived = engine.arrive(route, arrival).await.unwrap();
     assert!(matches!(arrived, Arrived::Accepted { is_new: true, .. }), "{arrived:?}");
 }

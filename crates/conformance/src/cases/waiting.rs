@@ -28,7 +28,7 @@ fn waiting(tenant: &str, operation: &str, since: u64) -> Record {
 }
 
 fn turn(limit: usize) -> Turn {
-    Turn { operations: vec![Operation::new(JOBS).expect("a valid pattern")], after: None, limit }
+    Turn { operations: vec![Operation::new(JOBS).expect("a valid pattern")].into(), after: None, limit }
 }
 
 async fn take(store: &impl Store, turn: &mut Turn) -> Waiting {
@@ -108,8 +108,8 @@ pub async fn only_what_waits_is_called<H: Harness>(harness: H) {
         async |turn: &Turn| store.waiting(turn, second(1_000)).await.expect("looked for").scan.records;
     assert_eq!(given(&turn(8)).await, std::slice::from_ref(&due));
     assert_eq!(given(&turn(0)).await, []);
-    assert_eq!(given(&Turn { operations: Vec::new(), ..turn(8) }).await, []);
-    let both = Turn { operations: vec![others.operation.clone(), due.operation.clone()], ..turn(8) };
+    assert_eq!(given(&Turn { operations: Vec::new().into(), ..turn(8) }).await, []);
+    let both = Turn { operations: vec![others.operation.clone(), due.operation.clone()].into(), ..turn(8) };
     let mut found: Vec<_> = given(&both).await.into_iter().map(|row| row.id).collect();
     let mut expected = [due.id, others.id];
     found.sort_unstable();

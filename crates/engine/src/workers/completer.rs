@@ -16,7 +16,7 @@ use futures_util::future::join_all;
 use oncegate_core::decide::{Decision, Event, Reserve, Take};
 use oncegate_core::identity::Token;
 use oncegate_core::record::{Record, State, StoredRequest};
-use oncegate_core::scope::Operation;
+use oncegate_store::turns::Operations;
 use oncegate_store::{Cursor, Due, Effect, Store, StoreError, Turn};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -25,7 +25,7 @@ use super::{Pass, SCANS_MAX, WorkerOptions};
 use crate::drive::{ROUNDS_MAX, Stepped, Tried};
 use crate::engine::Engine;
 use crate::held::Held;
-use crate::route::{Route, new_token};
+use crate::route::Route;
 use crate::writer::Failed;
 
 /// Runs an operation again from its stored request: what a service brings, so that its abandoned operations are finished.
@@ -41,10 +41,10 @@ pub trait Finisher<S: Store>: Send + Sync + 'static {
 }
 
 /// What a service can run without its clients.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Runs {
     /// Accepted requests of these operations.
-    pub operations: Vec<Operation>,
+    pub operations: Operations,
     /// Whether it can go on with what lapsed, after its last recovery point.
     pub resumes: bool,
 }
@@ -232,7 +232,7 @@ impl<S: Store> Engine<S> {
     async fn call_lines(
         &self,
         completer: &Completer<S>,
-        operations: Vec<Operation>,
+        operations: Operations,
     ) -> Result<Pass, Arc<StoreError>> {
         let places = completer.free();
         if operations.is_empty() || places.is_empty() {
@@ -305,7 +305,7 @@ impl<S: Store> Engine<S> {
 
     /// The lease on a row that waits for a worker; `None`: somebody else has it, or it is over.
     async fn take(&self, route: &Route, row: &Arc<Record>) -> Result<Option<Box<Held<S>>>, Arc<StoreError>> {
-        let Ok(token) = new_token() else { return Ok(None) };
+        let Ok(token) = self.new_token() else { return Ok(None) };
         let policy = route.policy();
         // The clock was set back: by it the lease might be over before it begins. Another node
         // takes it.

@@ -35,7 +35,7 @@ fn route() -> Route {
 
 fn request(route: &Route, key: &str) -> Arrival {
     let fingerprint = Fingerprint::from_parts(1, [7; 32]);
-    route.arrival(route.scope("acme").unwrap(), Key::from_text(key).unwrap(), fingerprint, None).unwrap()
+    route.arrival(route.scope("acme").unwrap(), Key::from_text(key).unwrap(), fingerprint, None)
 }
 
 /// Polls once, and must not be ready: from here on it waits for something.

@@ -247,3 +247,23 @@ async fn a_value_that_is_too_large_is_not_kept_and_not_run_again() {
     let again = runner.once("acme", "k", &1, || async { Ok(String::new()) }).await;
     assert!(matches!(&again, Err(OnceError::Invalid(words)) if words.contains("too large")), "{again:?}");
 }
+
+/// `once` took keys of any length. A key of a megabyte was stored, and read back with every
+/// duplicate. Its keys have the limits of HTTP keys.
+#[tokio::test]
+async fn once_refuses_keys_beyond_the_limits_of_http_keys() {
+    let engine = memory().await;
+    let longest = "k".repeat(255);
+    assert!(says(&engine, &longest, Ok("fits")).await.is_ok());
+    let refused = must_not_run(&engine, &"k".repeat(256), &json!({ "order": 17 })).await;
+    let Err(OnceError::Invalid(words)) = refused else { panic!("{refused:?}") };
+    assert!(words.contains("256 characters") && words.contains("at most 255"), "{words}");
+    let refused = must_not_run(&engine, "", &json!({ "order": 17 })).await;
+    assert!(matches!(refused, Err(OnceError::Invalid(_))), "{refused:?}");
+    // A policy of one's own says otherwise, as it does for HTTP.
+    let mut policy = Profile::Ietf.policy();
+    policy.key.chars_max = 8;
+    let job = engine.job("invoices", policy);
+    let refused = job.once("billing", "too-long-for-it", &json!(1), || async { Ok(1) }).await;
+    assert!(matches!(refused, Err(OnceError::Invalid(_))), "{refused:?}");
+}

@@ -85,7 +85,7 @@ pub(crate) fn request_of(route: &Route, tenant: &str, key: &str, body: &str) -> 
         Content { method: "POST", path: "/payments", query: None, content_type: None, body: body.as_bytes() };
     let fingerprint = fingerprint::of(&Mode::Raw, &content).unwrap();
     let key = Key::from_text(key).unwrap();
-    route.arrival(route.scope(tenant).unwrap(), key, fingerprint, None).unwrap()
+    route.arrival(route.scope(tenant).unwrap(), key, fingerprint, None)
 }
 
 pub(crate) fn scope(route: &Route) -> Scope {

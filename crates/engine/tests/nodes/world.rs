@@ -34,7 +34,7 @@ pub(crate) fn request(route: &Route, key: &str) -> Arrival {
     let content =
         Content { method: "POST", path: "/payments", query: None, content_type: None, body: b"100 for Ada" };
     let fingerprint = fingerprint::of(&Mode::Raw, &content).unwrap();
-    route.arrival(scope(route), Key::from_text(key).unwrap(), fingerprint, None).unwrap()
+    route.arrival(scope(route), Key::from_text(key).unwrap(), fingerprint, None)
 }
 
 /// An answer that says who gave it, with all that must come back byte for byte.

@@ -46,7 +46,7 @@ impl Driver {
 
 impl Finisher<SqliteStore> for Driver {
     fn runs(&self) -> Runs {
-        Runs { operations: vec![self.route.operation().clone()], resumes: true }
+        Runs { operations: vec![self.route.operation().clone()].into(), resumes: true }
     }
 
     fn route(&self, record: &Record) -> Option<Route> {

@@ -32,7 +32,7 @@ struct Finishes {
 
 impl<S: Store> Finisher<S> for Finishes {
     fn runs(&self) -> Runs {
-        Runs { operations: vec![self.route.operation().clone()], resumes: true }
+        Runs { operations: vec![self.route.operation().clone()].into(), resumes: true }
     }
 
     fn route(&self, record: &Record) -> Option<Route> {

@@ -84,7 +84,7 @@ impl Runner {
 
 impl Finisher<Shaky> for Runner {
     fn runs(&self) -> Runs {
-        Runs { operations: vec![self.route.operation().clone()], resumes: false }
+        Runs { operations: vec![self.route.operation().clone()].into(), resumes: false }
     }
 
     fn route(&self, _: &Record) -> Option<Route> {

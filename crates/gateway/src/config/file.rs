@@ -201,6 +201,8 @@ pub(crate) struct Shutdown {
 pub(crate) struct Rules {
     #[serde(rename = "match")]
     pub(crate) pattern: Option<Spanned<String>>,
+    pub(crate) name: Option<Spanned<String>>,
+    pub(crate) formerly: Option<Spanned<Vec<String>>>,
     pub(crate) profile: Option<Spanned<ProfileName>>,
     pub(crate) methods: Option<Spanned<Vec<String>>>,
     pub(crate) execution: Option<Word<Execution>>,

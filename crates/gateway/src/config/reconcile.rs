@@ -486,13 +486,12 @@ fn record_at(
                     "whose key? Say scope = \"/data/metadata/scope\" beside it, or a text, such as scope = \"x-tenant:{pointer:/data/tenant}\"",
                 );
             };
-            let operation = match &typed.operation {
-                Some(text) => Some(
-                    Operation::new(text.get_ref())
-                        .map_err(|error| source.error(&text.span(), error.to_string()))?,
-                ),
-                None => None,
-            };
+            let operation = typed.operation.as_ref().map(|text| {
+                let wrong = |error: String| source.error(&text.span(), error);
+                Operation::new(text.get_ref()).map_err(|error| wrong(error.to_string()))?;
+                Inserted::parse(text.get_ref()).map_err(|error| wrong(error.to_string()))
+            });
+            let operation = operation.transpose()?;
             Ok((
                 RecordAt::Key {
                     key: pointer_or_text(key, source)?,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderName;
-use oncegate_core::policy::{AfterDoubt, KeyForm, KeyPattern, Policy, Profile, WhileInProgress};
+use oncegate_core::policy::{AfterDoubt, KeyForm, KeyPattern, Policy, Profile, ScopeWidth, WhileInProgress};
 use oncegate_core::record::{AfterRetention, CrashPolicy, GoneStatus};
 use oncegate_tower::headers::HOP_BY_HOP;
 use oncegate_tower::{Named, Routes};
@@ -22,6 +22,11 @@ use crate::reconcile::Probe;
 pub struct Rule {
     /// Method and path; `*` where no route matches.
     pub pattern: String,
+    /// The declared name of its operation: under `scope = "tenant+operation"`, what tells its
+    /// keys apart.
+    pub name: Option<String>,
+    /// Patterns and names that it had before.
+    pub formerly: Vec<String>,
     /// The profile that it starts from.
     pub profile: Profile,
     /// All in all.
@@ -34,13 +39,19 @@ pub struct Rule {
 
 impl Rule {
     pub(super) fn named(&self) -> Named {
-        Named::new(self.profile.name(), self.policy.clone())
+        let named = Named::new(self.profile.name(), self.policy.clone()).formerly(self.formerly.clone());
+        match &self.name {
+            Some(name) => named.operation(name.as_str()),
+            None => named,
+        }
     }
 
     /// What a route of the layer does, as a rule.
     pub(crate) fn of(route: &oncegate_engine::Route) -> Self {
         Self {
             pattern: route.operation().to_string(),
+            name: None,
+            formerly: Vec::new(),
             profile: route.profile().parse().unwrap_or(Profile::Ietf),
             policy: route.policy().clone(),
             client_retry: CLIENT_RETRY,
@@ -80,9 +91,15 @@ pub(super) fn otherwise(
             "`match` belongs to a [[route]]; [defaults] holds wherever none matches",
         ));
     }
+    if let Some(name) = &rules.name {
+        let words = "`name` belongs to a [[route]]: under one name, all paths would be one operation";
+        return Err(source.error(&name.span(), words));
+    }
     let profile = given.or(rules.profile.as_ref().map(|name| name.get_ref().0)).unwrap_or(Profile::Ietf);
     let mut rule = Rule {
         pattern: "*".to_owned(),
+        name: None,
+        formerly: formerly(rules, source)?,
         profile,
         policy: profile.policy(),
         client_retry: rules.client_retry.map_or(CLIENT_RETRY, |span| span.0),
@@ -139,6 +156,8 @@ pub(super) fn route(
                 profile,
                 policy: profile.policy(),
                 pattern: String::new(),
+                name: None,
+                formerly: Vec::new(),
                 client_retry: defaults.client_retry,
                 probe: None,
             }
@@ -146,6 +165,8 @@ pub(super) fn route(
         None => defaults.clone(),
     };
     rule.pattern.clone_from(pattern.get_ref());
+    rule.name = rules.name.as_ref().map(|name| name.get_ref().clone());
+    rule.formerly = formerly(rules, source)?;
     if let Some(span) = rules.client_retry {
         rule.client_retry = span.0;
     }
@@ -159,10 +180,32 @@ pub(super) fn route(
         let words = format!("a {method} changes nothing, so there is nothing to protect; drop the route");
         return Err(source.error(&pattern.span(), words));
     }
+    if let Some(name) = &rules.name
+        && rule.policy.scope == ScopeWidth::Tenant
+    {
+        return Err(source.error(&name.span(), "has an effect only with scope = \"tenant+operation\""));
+    }
+    let unnamed = Rule { name: None, ..rule.clone() };
+    if let Some(name) = &rules.name
+        && Routes::none().route(&rule.pattern, unnamed.named()).is_ok()
+    {
+        let refused = Routes::none().route(&rule.pattern, rule.named());
+        refused.map_err(|error| source.error(&name.span(), error.to_string()))?;
+    }
     Routes::none()
         .route(&rule.pattern, rule.named())
         .map_err(|error| source.error(&not_yet(rules).unwrap_or(pattern.span()), error.to_string()))?;
     Ok(rule)
+}
+
+/// What a route was called before.
+fn formerly(rules: &Rules, source: &Source<'_>) -> Result<Vec<String>, ConfigError> {
+    let Some(texts) = &rules.formerly else { return Ok(Vec::new()) };
+    if texts.get_ref().iter().any(|text| text.is_empty() || text.contains(char::is_control)) {
+        let words = "expected patterns or names that the route had, such as \"POST /orders/{id}\"";
+        return Err(source.error(&texts.span(), words));
+    }
+    Ok(texts.get_ref().clone())
 }
 
 /// The rule's own probe, or the one that it starts from: the policy must suit it in either case.

@@ -58,6 +58,11 @@ impl Rule {
             let methods: Vec<_> = policy.methods.iter().map(|method| quoted(method)).collect();
             settings.push(("methods", format!("[{}]", methods.join(", "))));
         }
+        settings.extend(self.name.as_ref().map(|name| ("name", quoted(name))));
+        if !self.formerly.is_empty() {
+            let texts: Vec<_> = self.formerly.iter().map(|text| quoted(text)).collect();
+            settings.push(("formerly", format!("[{}]", texts.join(", "))));
+        }
         settings.push(("execution", quoted(policy.execution.word())));
         settings.push(("respond_async", policy.respond_async.to_string()));
         if policy.may_defer() {

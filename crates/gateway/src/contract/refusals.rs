@@ -165,9 +165,9 @@ fn request_invalid(mode: &Mode) -> &'static str {
 }
 
 fn key_reused(policy: &Policy) -> Vec<Refusal> {
-    match (policy.mismatch, &policy.fingerprint) {
-        (Mismatch::Replay, _) | (_, Mode::None) => Vec::new(),
-        (Mismatch::Refuse(status), _) => vec![Refusal::of(
+    match policy.mismatch {
+        Mismatch::Replay => Vec::new(),
+        Mismatch::Refuse(status) => vec![Refusal::of(
             &Problem::key_reused(status),
             "The key was used for another request. This one was not executed.",
             "Use a new key for a new operation. If it is a retry, send exactly what you sent first.",

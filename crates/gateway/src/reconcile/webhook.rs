@@ -10,7 +10,7 @@ use oncegate_core::fingerprint::Pointer;
 use oncegate_core::identity::{Fence, RecordId};
 use oncegate_core::key::Key;
 use oncegate_core::response::Answer;
-use oncegate_core::scope::{Address, Operation, Scope};
+use oncegate_core::scope::{Address, Operation, Scope, ScopeError};
 use oncegate_core::time::Timestamp;
 
 use super::answer::Build;
@@ -66,8 +66,9 @@ pub enum RecordAt {
         key: Inserted,
         /// The tenant.
         scope: Inserted,
-        /// The route's pattern, where scopes are per route.
-        operation: Option<Operation>,
+        /// The request's method and path, or the declared name of its operation, where the scope
+        /// has it.
+        operation: Option<Inserted>,
     },
     /// By the key that the gateway derived for the upstream, which names the life as well.
     ForwardedKey(Pointer),
@@ -208,7 +209,7 @@ impl RecordAt {
                 };
                 let (key, tenant) = (plain(key)?, plain(scope)?);
                 let scope = match operation {
-                    Some(operation) => Scope::tenant_and_operation(&tenant, operation),
+                    Some(operation) => scope_of(&tenant, &plain(operation)?),
                     None => Scope::tenant(&tenant),
                 };
                 let scope = scope.map_err(|_| Why::NoRecord)?;
@@ -216,5 +217,16 @@ impl RecordAt {
                 (RecordName::Address(Address { scope, key }), None)
             }
         })
+    }
+}
+
+/// A method and a path as requests have them; anything else is a name, or the pattern of a route,
+/// which earlier releases put there.
+fn scope_of(tenant: &str, operation: &str) -> Result<Scope, ScopeError> {
+    match operation.split_once(' ') {
+        Some((method, path)) if path.starts_with('/') && !path.contains(['{', '}']) => {
+            Scope::tenant_and_request(tenant, method, path)
+        }
+        _ => Scope::tenant_and_operation(tenant, &Operation::new(operation)?),
     }
 }

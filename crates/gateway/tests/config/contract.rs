@@ -64,7 +64,7 @@ fn statuses_by_policy() {
         ("profile = \"stripe\"", &[(400, "key_reused"), (502, "upstream_failed"), (504, "upstream_failed")]),
         ("profile = \"payments\"", &[(400, "key_missing"), (410, "key_expired"), (422, "key_reused")]),
         ("profile = \"lenient\"", &[(502, "upstream_failed"), (504, "upstream_failed")]),
-        ("profile = \"ietf\"\nfingerprint = \"none\"", &[(400, "key_missing")]),
+        ("profile = \"ietf\"\nfingerprint = \"none\"", &[(400, "key_missing"), (422, "key_reused")]),
         (
             "profile = \"ietf\"\nmismatch = 409\nafter_retention = 404",
             &[(400, "key_missing"), (404, "key_expired"), (409, "key_reused")],
@@ -159,7 +159,7 @@ fn words_follow_the_policy() {
         ("profile = \"lenient\"", "with an empty one, passes unprotected"),
         ("profile = \"lenient\"", "was not over after waiting for 10 s"),
         ("profile = \"lenient\"", "Another request with the same key gets the first one's answer"),
-        ("profile = \"lenient\"", "one space of keys for each caller at this endpoint"),
+        ("profile = \"lenient\"", "one space of keys for each caller, method and path"),
         ("profile = \"ietf\"", "answers are kept for 1 day from the end of the operation"),
         (
             "profile = \"ietf\"\nretention = \"90m\"\nretention_from = \"creation\"",
@@ -177,7 +177,7 @@ fn words_follow_the_policy() {
             "profile = \"ietf\"\nfingerprint = { only = [\"/amount\"] }",
             "of a JSON body, `/amount`; nothing else of it counts",
         ),
-        ("profile = \"ietf\"\nfingerprint = \"none\"", "its content is not compared"),
+        ("profile = \"ietf\"\nfingerprint = \"none\"", "query and body are not compared"),
         ("profile = \"ietf\"\ncrash = \"restart\"", "is executed again under the same key"),
         ("profile = \"ietf\"\nretry_unknown = \"7s\"", "`Retry-After` (7 s)"),
         ("profile = \"ietf\"\nbody_bytes_max = \"2 MiB\"", "larger than 2 MiB"),

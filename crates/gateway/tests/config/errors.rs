@@ -105,6 +105,22 @@ const WRONG: &[(&str, &str)] = &[
     ),
     ("[shutdown]\ndrain_s = 30", "2:1: unknown field `drain_s`, expected `drain`"),
     (
+        "[defaults]\nname = \"all\"",
+        "2:8: `name` belongs to a [[route]]: under one name, all paths would be one operation",
+    ),
+    (
+        "[[route]]\nmatch = \"POST /x\"\nname = \"x\"",
+        "3:8: has an effect only with scope = \"tenant+operation\"",
+    ),
+    (
+        "[[route]]\nmatch = \"POST /x\"\nprofile = \"lenient\"\nname = \"create x\"",
+        "4:8: POST /x: \"create x\" is no name: expected up to 64 letters, digits, '-', '_' and '.'",
+    ),
+    (
+        "[[route]]\nmatch = \"POST /x\"\nformerly = [\"\"]",
+        "3:12: expected patterns or names that the route had, such as \"POST /orders/{id}\"",
+    ),
+    (
         "[defaults]\nmatch = \"POST /x\"",
         "2:9: `match` belongs to a [[route]]; [defaults] holds wherever none matches",
     ),

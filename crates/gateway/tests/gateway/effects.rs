@@ -1,7 +1,7 @@
 //! `[[effect]]`: what a service has promised in its own transaction, a gateway on the same store delivers.
 
 use oncegate::AnyStore;
-use oncegate_core::decide::{Decision, Event};
+use oncegate_core::decide::{Arrival, Decision, Event};
 use oncegate_core::fingerprint::{self, Content, Mode};
 use oncegate_core::identity::{RecordId, Token};
 use oncegate_core::key::Key;
@@ -108,7 +108,8 @@ async fn a_delivery_whose_answer_is_the_request_s_completes_its_record() {
         let (scope, key) = (route.scope("acme").unwrap(), Key::from_text(payload).unwrap());
         let id = RecordId::of(&Address { scope: scope.clone(), key: key.clone() });
         let fingerprint = fingerprint::of(&Mode::Raw, &content).unwrap();
-        let arrival = route.arrival(scope, key, fingerprint, None).unwrap();
+        let token = Token::from_bytes([u8::try_from(payload.len()).unwrap(); 16]);
+        let arrival = Arrival { token, ..route.arrival(scope, key, fingerprint, None) };
         let step = engine.drive(id, &Event::Arrive(arrival)).await.unwrap();
         let Decision::Execute(lease) = step.decision else { panic!("{:?}", step.decision) };
         let holder = lease.holder;

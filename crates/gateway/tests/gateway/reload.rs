@@ -10,7 +10,7 @@ async fn gated(toml: &str) -> (Gate, Stage) {
 }
 
 /// Takes over another file.
-fn reload(stage: &mut Stage, toml: &str) -> oncegate_gateway::Reloaded {
+pub(crate) fn reload(stage: &mut Stage, toml: &str) -> oncegate_gateway::Reloaded {
     let new = config(&format!("http://{}", stage.upstream.addr), toml);
     stage.gateway.reload(new).unwrap()
 }
@@ -191,4 +191,49 @@ async fn a_doubt_of_a_route_that_is_gone_is_nobody_s_until_it_is_back() {
     })
     .await;
     stage.send(&charge).await.expect_replay(201, "charged");
+}
+
+/// A route's pattern was renamed, or moved, while an outcome of it was unknown. No route had the
+/// stored text any more, so the record was asked about by none, and its client was told 409 until
+/// an operator decided.
+#[tokio::test]
+async fn a_doubt_of_a_route_that_was_renamed_is_asked_about_by_its_probe() {
+    let file = |route: &str| {
+        format!(
+            "[defaults]\nforward_key = \"derived\"\n[[route]]\n{route}\nprofile = \"lenient\"\nforward_key = \"derived\"\n\
+             after_doubt = \"reject\"\n[route.probe]\nurl = \"/found?by={{forwarded_key}}\"\n\
+             happened = [200]\nanswer = {{ status = 201, body = \"charged\" }}"
+        )
+    };
+    let moved = "match = \"POST /v2/charges/{id}\"\nformerly = [\"POST /charges/{id}\"]";
+    for (after, retry) in [("match = \"POST /charges/{charge}\"", "/charges/7"), (moved, "/v2/charges/7")] {
+        let gate = Gate::new();
+        let upstream = Upstream::start({
+            let gate = gate.clone();
+            move |seen: Seen| {
+                let gate = gate.clone();
+                async move {
+                    if seen.line.starts_with("GET ") {
+                        return ok("{}");
+                    }
+                    gate.pass().await;
+                    Act::AnswerAndClose(Vec::new())
+                }
+            }
+        });
+        let mut stage = Stage::new(upstream.await, &file("match = \"POST /charges/{id}\"")).await;
+        let charge = Call::post("/charges/7").key("charge").json("{}");
+        let mut charging = charge.open(stage.addr()).await;
+        gate.entered().await;
+        reload(&mut stage, &file(after));
+        gate.open();
+        charging.reply().await.expect_problem(504, "outcome_unknown");
+        oncegate_test_servers::until("its probe settles it", async || {
+            stage.state("charge").await.as_deref() == Some("completed")
+        })
+        .await;
+        if retry == "/charges/7" {
+            stage.send(&charge).await.expect_replay(201, "charged");
+        }
+    }
 }

@@ -123,6 +123,24 @@ async fn by_tenant_and_operation() {
     stage.send(&Call::post("/refunds").key("one").json("{}")).await.expect_problem(422, "key_reused");
 }
 
+/// Attack 22: the text of a route was part of a key's identity. A reload that renamed it made a
+/// retry a new request.
+#[tokio::test]
+async fn attack_22_a_reload_that_changes_the_text_of_a_route_leaves_its_keys_as_they_are() {
+    let file = |routes: &str| format!("[defaults]\nprofile = \"lenient\"\n{routes}");
+    let mut stage = Stage::numbered(&file("")).await;
+    let call = Call::post("/orders/7").key("one").json("{}");
+    stage.send(&call).await.expect_first(200, "run 1");
+    for route in ["POST /orders/{id}", "POST /orders/{order}", "POST /{kind}/7", "POST /orders/7"] {
+        crate::reload::reload(&mut stage, &file(&format!("[[route]]\nmatch = \"{route}\"")));
+        stage.send(&call).await.expect_replay(200, "run 1");
+    }
+    crate::reload::reload(&mut stage, &file(""));
+    // Another spelling of the path is the same request, and another path another.
+    stage.send(&Call::post("//orders/%37").key("one").json("{}")).await.expect_replay(200, "run 1");
+    stage.send(&Call::post("/orders/8").key("one").json("{}")).await.expect_first(200, "run 2");
+}
+
 /// `Authorization` with nothing in it was hashed like any other, so that all who sent it were one tenant and got each other's answers.
 #[tokio::test]
 async fn credentials_with_nothing_in_them_are_nobodys() {

@@ -1,7 +1,7 @@
 //! Accepted work that waits: heads of lines and first rows through one index, which knows of nothing else; then the rows that are given. See
 //! [`oncegate_store::turns`].
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use oncegate_core::record::Record;
 use oncegate_core::time::Timestamp;
@@ -25,11 +25,15 @@ pub(super) async fn waiting(
     // A cursor that is none of ours is as good as none.
     let start = turn.after.as_ref().and_then(|after| after.as_str().parse::<i64>().ok());
     let mut calling = Calling::new(turn, start, now);
+    let mut operations = BTreeSet::new();
     while let Some((after, count)) = calling.asks() {
-        calling.sees(lines(session, statements, after, count).await?);
+        let lines = lines(session, statements, after, count).await?;
+        let ours = lines.iter().map(|line| &line.operation).filter(|name| turn.operations.contains(name));
+        operations.extend(ours.cloned());
+        calling.sees(lines);
     }
     let (called, next, is_round) = calling.ended();
-    let seqs = of_lines(session, statements, turn, &called, now).await?;
+    let seqs = of_lines(session, statements, turn.limit, &called, operations, now).await?;
     let scan = read(session, statements, &seqs).await?;
     Ok(Waiting { scan, next: next.map(|line| Cursor::new(line.to_string())), is_round })
 }
@@ -90,16 +94,18 @@ async fn lines(
 async fn of_lines(
     session: &Session,
     statements: &Statements,
-    turn: &Turn,
+    limit: usize,
     called: &[i64],
+    operations: BTreeSet<String>,
     now: Timestamp,
 ) -> Result<Vec<i64>, Failure> {
     if called.is_empty() {
         return Ok(Vec::new());
     }
-    let operations: Vec<_> = turn.operations.iter().map(oncegate_core::scope::Operation::as_str).collect();
-    let limit = i64::try_from(turn.limit).unwrap_or(i64::MAX);
-    let rows = session.query(&statements.of_lines, &[&called, &now.as_micros(), &operations, &limit]).await?;
+    // A line is a hash: it may hold rows of another operation.
+    let operations: Vec<_> = operations.into_iter().collect();
+    let most = i64::try_from(limit).unwrap_or(i64::MAX);
+    let rows = session.query(&statements.of_lines, &[&called, &now.as_micros(), &operations, &most]).await?;
     let mut of_each = vec![Vec::new(); called.len()];
     for row in &rows {
         let place: i64 = row.try_get(0)?;
@@ -108,7 +114,7 @@ async fn of_lines(
             line.push(row.try_get(1)?);
         }
     }
-    Ok(in_turns(of_each, turn.limit))
+    Ok(in_turns(of_each, limit))
 }
 
 /// The rows themselves, in this order. One that has changed meanwhile is left out.

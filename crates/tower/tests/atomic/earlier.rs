@@ -5,13 +5,14 @@ use std::time::Duration;
 use oncegate_core::decide::{Arrival, Event, decide};
 use oncegate_core::fingerprint::{self, Content, Mode};
 use oncegate_core::key::Key;
-use oncegate_core::policy::{Policy, Profile};
+use oncegate_core::policy::{Policy, Profile, WhileInProgress};
 use oncegate_core::record::Reason;
 use oncegate_core::record::{CrashPolicy, StateKind};
 use oncegate_core::response::{Answer, Response};
 use oncegate_core::scope::{Operation, Scope};
 use oncegate_core::time::Now;
 use oncegate_engine::{Arrived, Engine, Held, Options, Route, Settlement};
+use oncegate_store::drive::read_one;
 use oncegate_store::{Outcome, Store, Write};
 
 use crate::client::Call;
@@ -30,7 +31,7 @@ fn arrival(policy: Policy) -> (Route, Arrival) {
     let content = Content { method: "POST", path: "/charges", query: None, content_type: None, body: b"" };
     let fingerprint = fingerprint::of(&Mode::Json, &content).unwrap();
     let (scope, key) = (Scope::tenant("acme").unwrap(), Key::from_text("k").unwrap());
-    let arrival = route.arrival(scope, key, fingerprint, None).unwrap();
+    let arrival = route.arrival(scope, key, fingerprint, None);
     (route, arrival)
 }
 
@@ -144,5 +145,33 @@ on_both! {
         };
         reply.expect_problem(410, "key_expired");
         assert_eq!((base.charges().await.len(), node.runs()), (0, 0));
+    }
+
+    /// Attack 22: a record of the release before, whose scope has the text of the route in it. It
+    /// is replayed, and what was released runs again over its row.
+    async fn attack_22_a_record_of_the_release_before_is_found<B: Base>() {
+        let lenient = policy(Profile::Lenient, |policy| policy.in_progress = WhileInProgress::Reject);
+        for (settlement, is_over) in [(answered(), true), (released(), false)] {
+            let base = B::start().await;
+            let engine = Engine::start(base.store().await, Options::default()).await.unwrap();
+            let (route, mut arrival) = arrival(lenient.clone());
+            arrival.address.scope = route.scope("acme").unwrap();
+            let Arrived::Execute(held) = engine.arrive(&route, arrival).await.unwrap() else { unreachable!() };
+            let id = held.id();
+            let node = simple(&base, lenient.clone()).await;
+            call().send(node.addr).await.expect_problem(409, "in_progress");
+            drop(held.settle(settlement).await);
+            let reply = call().send(node.addr).await;
+            if is_over {
+                reply.expect_replay(200, "before");
+            } else {
+                reply.expect_first(200, "run 1");
+            }
+            let record = read_one(node.engine.store(), id).await.unwrap().unwrap();
+            assert_eq!((record.state.kind(), record.attempts), (StateKind::Completed, if is_over { 1 } else { 2 }));
+            assert_eq!(node.runs(), usize::from(!is_over));
+            // A key that is new has its record where the request says.
+            Call::post("/charges").key("new").send(node.addr).await.expect_first(200, if is_over { "run 1" } else { "run 2" });
+        }
     }
 }

@@ -13,6 +13,7 @@ mod endings;
 mod errors;
 mod faults;
 mod hang_up;
+mod identity;
 mod late;
 mod misuse;
 mod phased;

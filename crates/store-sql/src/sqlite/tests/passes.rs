@@ -112,7 +112,7 @@ fn a_turn_takes_the_same_steps_however_much_waits() {
         block_on(store.apply(&rows.iter().map(insert).collect::<Vec<_>>())).unwrap();
         place.multiply("busy", count);
         let connection = Connection::open(place.file()).unwrap();
-        let turn = Turn { operations: vec![rows[0].operation.clone()], after: None, limit: 32 };
+        let turn = Turn { operations: vec![rows[0].operation.clone()].into(), after: None, limit: 32 };
         let found = waiting::waiting(&connection, &turn, PRESENT).unwrap().scan.records.len();
         let steps = |sql: &str| {
             let statement = connection.prepare_cached(sql).unwrap();
