@@ -12,6 +12,7 @@ use crate::{Result, root};
 mod after;
 mod client;
 mod clock;
+mod identity;
 mod list;
 mod path;
 mod restore;
@@ -66,6 +67,7 @@ fn all() -> impl Iterator<Item = &'static Mutant> {
         after::MUTANTS,
         client::MUTANTS,
         clock::MUTANTS,
+        identity::MUTANTS,
         list::MUTANTS,
         path::MUTANTS,
         restore::MUTANTS,

@@ -97,8 +97,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     engine(
         "a waiter asks before it registers",
         WAIT,
-        "            let waiter = self.0.waiters.register(asked.id);\n            let mut woken = std::pin::pin!(waiter.notify.notified());\n            woken.as_mut().enable();\n            let arrived = self.look(route, &asked, look).await?;",
-        "            let arrived = self.look(route, &asked, look).await?;\n            let waiter = self.0.waiters.register(asked.id);\n            let mut woken = std::pin::pin!(waiter.notify.notified());\n            woken.as_mut().enable();",
+        "            let waiter = self.0.waiters.register(asked.id);\n            let mut woken = std::pin::pin!(waiter.notify.notified());\n            woken.as_mut().enable();\n            let arrived = self.look(route, asked, look).await?;",
+        "            let arrived = self.look(route, asked, look).await?;\n            let waiter = self.0.waiters.register(asked.id);\n            let mut woken = std::pin::pin!(waiter.notify.notified());\n            woken.as_mut().enable();",
     ),
     engine(
         "a store that hangs never opens the breaker",
@@ -115,8 +115,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     engine(
         "a token is asked about twice",
         ARRIVE,
-        "arrival.token = new_token()?;",
-        "let _ = (&arrival.token, new_token()?);",
+        "arrival.token = token;",
+        "let _ = (&arrival.token, token);",
     ),
     engine(
         "work that nobody said begins is released when it is dropped",
