@@ -188,7 +188,7 @@ impl Store for Broken {
             // Whoever has waited longest goes first, whoever it is.
             Flaw::TakesNoTurns => {
                 let mut scan = self.inner.due(Due::Pending, now, turn.limit).await?;
-                scan.records.retain(|row| turn.operations.contains(&row.operation));
+                scan.records.retain(|row| turn.operations.contains(row.operation.as_str()));
                 Ok(Waiting { scan, ..waiting })
             }
             _ => Ok(waiting),

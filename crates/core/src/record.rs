@@ -115,6 +115,19 @@ impl Record {
 }
 
 impl Record {
+    /// Whose line it waits in, among the records of its operation: its tenant's. A path in the scope does not count,
+    /// or a tenant that uses many paths would have as many turns.
+    ///
+    /// Earlier releases had the operation itself in the scope. Their rows keep the line that they were stored under.
+    #[must_use]
+    pub fn line_scope(&self) -> &str {
+        let scope = &self.address.scope;
+        match scope.operation_str() {
+            Some(operation) if operation != self.operation.as_str() => scope.tenant_str(),
+            _ => scope.as_str(),
+        }
+    }
+
     /// When somebody can do something about a lapsed lease: not before it is worth looking, or rows that can only wait
     /// would stand in front of those that cannot.
     fn lapse_due_at(&self) -> Option<Timestamp> {

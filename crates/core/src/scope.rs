@@ -72,6 +72,12 @@ impl Scope {
         &self.0
     }
 
+    /// The operation, where keys are told apart by it.
+    #[must_use]
+    pub fn operation_str(&self) -> Option<&str> {
+        self.0.split_once(SEPARATOR).map(|(_, operation)| operation)
+    }
+
     /// The tenant alone.
     #[must_use]
     pub fn tenant_str(&self) -> &str {
@@ -151,6 +157,12 @@ impl Operation {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Whether it may stand for several paths: it has a parameter, or is that of all other routes.
+    #[must_use]
+    pub fn is_pattern(&self) -> bool {
+        self.0.contains(['{', '*'])
     }
 }
 

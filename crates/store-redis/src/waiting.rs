@@ -31,7 +31,7 @@ const MOMENT: usize = 8;
 /// The name of a row among what waits; `None`: it does not.
 pub(crate) fn name(record: &Record) -> Option<Vec<u8>> {
     let moment = Due::Pending.moment(record)?;
-    let mut name = line(record.operation.as_str(), record.address.scope.as_str());
+    let mut name = line(record.operation.as_str(), record.line_scope());
     name.extend(in_order(moment));
     name.extend(record.id.to_string().into_bytes());
     Some(name)

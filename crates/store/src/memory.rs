@@ -125,11 +125,11 @@ impl Model {
     /// What waits, in turns.
     #[must_use]
     pub fn waiting(&self, turn: &Turn, now: Timestamp) -> Waiting {
-        // Operation and scope, in this order; of each what waits, the longest due first.
+        // Operation and tenant, in this order; of each what waits, the longest due first.
         let mut lines: BTreeMap<String, Vec<(Timestamp, u64, &Record)>> = BTreeMap::new();
         for row in self.rows.values() {
             if let Some(moment) = Due::Pending.moment(&row.record) {
-                let (operation, scope) = (row.record.operation.as_str(), row.record.address.scope.as_str());
+                let (operation, scope) = (row.record.operation.as_str(), row.record.line_scope());
                 let line = lines.entry(format!("{operation}\0{scope}")).or_default();
                 line.push((moment, row.seq, &row.record));
             }

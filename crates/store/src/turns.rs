@@ -1,6 +1,6 @@
 //! Accepted work takes turns: whoever has much of it waits longer for the last of it, and nobody waits behind it.
 //!
-//! What waits of one operation in one scope is a *line*, the longest due first. A turn calls one after the other of the lines that have
+//! What waits of one operation and one tenant is a *line*, the longest due first. A turn calls one after the other of the lines that have
 //! something due, goes on after the one that was called last, and takes one row of each before it takes a second of any. So how much of
 //! one line waits is nothing to the others, nor to how much is read: stores look at the head of each line, and at no row that they do
 //! not give.

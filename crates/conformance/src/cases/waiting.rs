@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use oncegate_core::record::{Record, State, StateKind};
-use oncegate_core::scope::Operation;
+use oncegate_core::scope::{Address, Operation, Scope};
 use oncegate_core::time::Timestamp;
 use oncegate_store::{Backlog, Doubts, Store, Turn, Waiting};
 
@@ -18,11 +18,13 @@ fn second(n: u64) -> Timestamp {
     LONG_AGO.plus(Duration::from_secs(n))
 }
 
-/// What `tenant` has waiting since that second.
+/// What `tenant` has waiting since that second. Each has a path of its own, and is in its tenant's line all the same.
 fn waiting(tenant: &str, operation: &str, since: u64) -> Record {
     let key = format!("{operation} {since}");
-    let mut row =
-        moved_to(&reserved_at(address(tenant, &key), since, LONG_AGO), StateKind::Pending, second(since));
+    let path = Operation::new(&format!("{operation}/{since}")).expect("a valid path");
+    let scope = Scope::tenant_and_operation(tenant, &path).expect("a valid tenant");
+    let address = Address { scope, ..address(tenant, &key) };
+    let mut row = moved_to(&reserved_at(address, since, LONG_AGO), StateKind::Pending, second(since));
     row.operation = Operation::new(operation).expect("a valid pattern");
     row
 }

@@ -42,3 +42,11 @@ WHEN NEW.layout < 3 AND NEW.state = 1 AND OLD.state <> 1
 BEGIN
     SELECT RAISE(ABORT, 'a newer release has taken over this file: restart this process with it');
 END;
+
+-- A line is what waits of one operation and one tenant: `Record::line_scope`, in SQL. char(31) stands between the tenant and what follows it.
+ALTER TABLE record ADD COLUMN line TEXT GENERATED ALWAYS AS (
+    CASE WHEN instr(scope, char(31)) = 0 OR substr(scope, instr(scope, char(31)) + 1) = operation
+    THEN scope ELSE substr(scope, 1, instr(scope, char(31)) - 1) END
+) VIRTUAL;
+DROP INDEX record_waiting;
+CREATE INDEX record_waiting ON record (operation, line, due_at) WHERE state = 0;

@@ -185,7 +185,8 @@ impl Look {
 /// What only few rows are found by: those that wait, those whose outcome is unknown, those that a provider has a name for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Mark<'r> {
-    /// The line that it waits in: what waits of one operation in one scope. A hash; two lines that share one share their turns, which harms nobody.
+    /// The line that it waits in: what waits of one operation and one tenant. A hash; two lines
+    /// that share one share their turns, which is harmless.
     pub(super) line: Option<i64>,
     /// From when on it may be run.
     pub(super) waits_since: Option<i64>,
@@ -230,7 +231,7 @@ impl<'r> Mark<'r> {
 }
 
 fn line_of(record: &Record) -> i64 {
-    digest(&[record.operation.as_str().as_bytes(), b" ", record.address.scope.as_str().as_bytes()])
+    digest(&[record.operation.as_str().as_bytes(), b" ", record.line_scope().as_bytes()])
 }
 
 /// FNV-1a: the same in every version of this program, because nodes of two versions must agree on a line, and on a lock.

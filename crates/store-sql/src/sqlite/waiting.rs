@@ -15,20 +15,20 @@ use super::error::Failure;
 use super::row::decode;
 use super::statements::SELECT;
 
-/// Where a line is: its operation and its scope.
+/// Where a line is: its operation, and whose it is.
 type Place = (String, String);
 
 /// The head of the next line of an operation. The index is named because a planner without statistics takes the one by state for as good.
 /// And both columns are not compared at once: SQLite would go to the first row of the operation, and from there over all that waits.
-pub(super) const NEXT_LINE: &str = "SELECT operation, scope, due_at FROM record INDEXED BY record_waiting WHERE state = 0 \
-     AND operation = ?1 AND scope > ?2 ORDER BY scope, due_at LIMIT 1";
+pub(super) const NEXT_LINE: &str = "SELECT operation, line, due_at FROM record INDEXED BY record_waiting WHERE state = 0 \
+     AND operation = ?1 AND line > ?2 ORDER BY line, due_at LIMIT 1";
 
 /// The head of the first line of the next operation.
-pub(super) const NEXT_OPERATION: &str = "SELECT operation, scope, due_at FROM record INDEXED BY record_waiting WHERE state = 0 \
-     AND operation > ?1 ORDER BY operation, scope, due_at LIMIT 1";
+pub(super) const NEXT_OPERATION: &str = "SELECT operation, line, due_at FROM record INDEXED BY record_waiting WHERE state = 0 \
+     AND operation > ?1 ORDER BY operation, line, due_at LIMIT 1";
 
 /// The first rows of a line.
-pub(super) const OF_LINE: &str = "SELECT seq FROM record INDEXED BY record_waiting WHERE state = 0 AND operation = ?1 AND scope = ?2 \
+pub(super) const OF_LINE: &str = "SELECT seq FROM record INDEXED BY record_waiting WHERE state = 0 AND operation = ?1 AND line = ?2 \
      AND due_at <= ?3 ORDER BY due_at, seq LIMIT ?4";
 
 pub(super) static AT: LazyLock<String> = LazyLock::new(|| format!("{} WHERE record.seq = ?1", *SELECT));
