@@ -1,6 +1,6 @@
 -- A restore under running nodes is noticed, lost keys can be quarantined, and a node of the release before begins nothing any more.
 
--- Nobody takes a place in the order of arrival meanwhile.
+-- No other session takes a place in the order of arrival meanwhile.
 LOCK TABLE {schema}.record IN ACCESS EXCLUSIVE MODE;
 
 -- One row per running process, which it rewrites every few seconds. If it finds another mark than it wrote last, this database has lost acknowledged writes: it was
@@ -28,7 +28,7 @@ SELECT setval('{schema}.arrival', GREATEST((SELECT last_value FROM {schema}.batc
 ALTER SEQUENCE {schema}.batch START WITH 70368744177664 RESTART;
 ALTER TABLE {schema}.record ADD CONSTRAINT this_node_is_older_than_the_schema_upgrade_it CHECK (seq < 4611686018427387904);
 
--- Whoever may use the records may use these.
+-- Roles that may use the records may use these.
 DO $$
 DECLARE
     may record;

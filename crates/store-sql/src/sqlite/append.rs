@@ -6,12 +6,14 @@
 //!
 //! **Invariants**
 //! - An id is in one place: in flight (`record_reserved`), in `record_settled`, or in `record`.
-//! - The memory is at a *stamp* of the file: a generation, which each commit that changes the two tables raises, and a random
-//!   mark, which each of them changes. A decision is made inside `BEGIN IMMEDIATE`, by a memory that is at the file's stamp;
-//!   if it is behind, because another process has committed, it catches up first. So what admits a key is the file, and the
-//!   memory only says where to look in it.
-//! - A restore takes the generation back, and later commits reach the same number again; they never reach the same mark. A
-//!   generation below the memory's, or the same one under another mark, proves a restore: the store then refuses everything.
+//! - The memory is at a *stamp* of the file: a generation, which each commit that changes the two
+//!   tables raises, and a random mark, which each of them changes. A decision is made inside
+//!   `BEGIN IMMEDIATE`, by a memory that is at the file's stamp. If another process has committed,
+//!   the memory catches up first. So what admits a key is the file, and the memory only says where
+//!   to look in it.
+//! - A restore takes the generation back, and later commits reach the same number again, but never
+//!   the same mark. A generation below the memory's, or the same one under another mark, proves a
+//!   restore: the store then refuses everything.
 //! - The memory changes after `COMMIT` has returned, and by what is in the file; a commit that failed changes nothing in it, and whether it
 //!   landed all the same shows in the file's stamp.
 //! - Whoever reads takes the memory before the snapshot: the memory is then never ahead of it, and catches up where it is behind.
@@ -47,9 +49,10 @@ const KEEP_LEDGER: &str =
 /// Which commit the file, or a memory of it, is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
-    /// Raised by every commit that changes the two tables.
+    /// Raised by every batch that writes a row.
     pub(super) generation: i64,
-    /// Random, and drawn anew by each of those commits: a restore brings a generation back, and never this.
+    /// Random, and drawn anew by each of those commits: after a restore a generation can come
+    /// again, a mark never does.
     pub(super) mark: i64,
 }
 
@@ -130,6 +133,8 @@ pub(super) struct Memory {
     is_restored: bool,
     /// Places of `record_settled` before this one are known.
     settled: i64,
+    /// The last row that was seen there: its place and its id.
+    last: Option<(i64, RecordId)>,
     ids: Ids,
     pub(super) reserved: Reserved,
 }
@@ -161,7 +166,8 @@ impl Memory {
         }
     }
 
-    /// The mark at which neither of the two tables has it, if that is what is known; and the next place in `record_settled`.
+    /// If it is known that neither of the two tables has it: the mark at which that holds, and the
+    /// next place in `record_settled`.
     fn lacks(&self, id: RecordId) -> Option<Lacks> {
         if self.reserved.damaged().is_some() {
             return None;
@@ -185,7 +191,7 @@ impl Memory {
             *self = Self { is_restored: true, ..Self::default() };
             return Err(Restored.into());
         }
-        if self.at.take().is_none() || self.settled > ledger.settled {
+        if self.at.take().is_none() || self.settled > ledger.settled || !self.has_last(connection)? {
             *self = Self::default();
         }
         // What was removed at the front, by whomever, need not be remembered.
@@ -198,6 +204,7 @@ impl Memory {
             &mut self.ids,
         )?;
         self.settled = ledger.settled;
+        self.last = settled::last(connection)?;
         let Self { ids, reserved, .. } = self;
         reserved.reload(connection, |id| {
             let is_settled = match ids.get(id) {
@@ -210,6 +217,15 @@ impl Memory {
         Ok(())
     }
 
+    /// Whether `record_settled` still has the last row that is known of it. Then it has all before it, too; if
+    /// not, the row was moved or removed, or the file was restored and has gone on since.
+    fn has_last(&self, connection: &Connection) -> Result<bool, Failure> {
+        match self.last {
+            Some((seq, id)) => Ok(settled::head(connection, seq, id)?.is_some()),
+            None => Ok(self.settled == 0),
+        }
+    }
+
     /// Takes note of a commit that has returned. If it is not where that commit began, it has caught up with it already, or will.
     fn keep(&mut self, changed: Changed) {
         if self.at != Some(changed.from) {
@@ -218,6 +234,7 @@ impl Memory {
         let to = changed.to;
         self.at = None;
         self.settled = changed.settled;
+        self.last = changed.last_settled().or(self.last);
         changed.apply(&mut self.ids, &mut self.reserved);
         self.at = Some(to);
     }
@@ -226,6 +243,7 @@ impl Memory {
     fn keep_joined(&mut self, id: RecordId, from: i64, to: i64) {
         let Some(at) = self.at.take_if(|at| at.mark == from) else { return };
         self.ids.insert(id, self.settled);
+        self.last = Some((self.settled, id));
         self.settled += 1;
         self.at = Some(Stamp { generation: at.generation + 1, mark: to });
     }
@@ -241,7 +259,8 @@ impl Memory {
 pub(super) struct Shared(Arc<RwLock<Memory>>);
 
 impl Shared {
-    /// Runs `job` by a memory that is at the file's stamp, in the transaction of a writer: nobody else can commit.
+    /// Runs `job` with a memory that is at the file's stamp, in a writer's transaction: no other
+    /// writer can commit.
     pub(super) fn deciding<T>(
         &self,
         connection: &Connection,
@@ -258,8 +277,8 @@ impl Shared {
         }
     }
 
-    /// A mark at which neither of the two tables had it. Whoever finds the file at that mark, and nobody else able to write, need not
-    /// look for it.
+    /// A mark at which neither of the two tables had it. A transaction that finds the file at that
+    /// mark, while no other can write, need not look for it.
     pub(super) fn lacks(&self, id: RecordId) -> Option<Lacks> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).lacks(id)
     }
@@ -271,7 +290,8 @@ impl Shared {
         }
     }
 
-    /// The same, of a caller's transaction that has appended one row at the mark `from`, and set the mark `to`.
+    /// The same, of a caller's transaction that has appended one row at the mark `from`, and set
+    /// the mark `to`.
     pub(super) fn keep_joined(&self, id: RecordId, from: i64, to: i64) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).keep_joined(id, from, to);
     }

@@ -56,7 +56,7 @@ enum Done {
     Applied,
     /// By the row that is here.
     Refused(Place),
-    /// By a row that cannot be told.
+    /// By a damaged row of reservations, which may name this key.
     Perhaps(PerhapsReserved),
 }
 
@@ -73,6 +73,7 @@ impl Batch<'_> {
         };
         match done {
             Done::Applied => {
+                self.append.wrote();
                 if let Some(entry) = &write.entry {
                     trail::tell(self.connection, entry)?;
                 }
@@ -158,7 +159,11 @@ impl Batch<'_> {
                 Ok(()) => self.append.leave_flight(id),
                 // No write of this batch is about it, so none may fail for it: it stays where it is.
                 Err(failure) if is_rejection(&failure) && !self.connection.is_autocommit() => {
-                    tracing::debug!(record = %id, %failure, "the database rejected to move a reservation");
+                    tracing::debug!(
+                        record = %id,
+                        %failure,
+                        "the database rejected moving a reservation; it stays in record_reserved"
+                    );
                 }
                 Err(failure) => return Err(failure),
             }

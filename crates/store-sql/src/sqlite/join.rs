@@ -201,8 +201,9 @@ impl After for AfterAppended {
         self.shared.keep_joined(self.id, self.mark, self.next_mark);
     }
 
-    /// What the memory lacks at this mark the file lacks at the next one, but for the row that this appends: nobody else of this
-    /// process writes, and if another process does, the mark is another.
+    /// What the memory lacks at this mark the file lacks at the next one, but for the row that
+    /// this appends: this process has no other writer, and if another process writes, the mark is
+    /// another.
     fn first(&self, id: RecordId) -> Option<First> {
         let Lacks { mark, .. } = self.shared.lacks(id)?;
         (mark == self.mark && id != self.id)

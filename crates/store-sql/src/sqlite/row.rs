@@ -82,7 +82,7 @@ pub(super) const FROZEN: [&str; 10] = [
 ];
 /// The first so many columns are all that a fresh reserve needs.
 pub(super) const COMMON: usize = 25;
-/// Written with every row: by a release that knows of the tables beside `record`.
+/// The row layout of this release. Triggers refuse rows with a smaller number (migration 0010).
 const LAYOUT: i64 = 3;
 
 /// Binds [`COLUMNS`], or the first of them, to the statement's first parameters.

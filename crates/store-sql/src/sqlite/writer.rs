@@ -81,7 +81,8 @@ impl Writer {
         job(&inner.connection, &inner.shared).map_err(|failure| store_error(failure, operation, Effect::None))
     }
 
-    /// Whether the file is still the one that was opened. Whoever commits into it by a connection of its own asks just before.
+    /// Whether the file is still the one that was opened. A caller that commits into it by a
+    /// connection of its own asks just before.
     pub(super) fn check_file(&self) -> Result<()> {
         self.file.check()
     }

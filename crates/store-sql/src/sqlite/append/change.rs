@@ -43,6 +43,8 @@ pub(in super::super) struct Append<'c> {
     stripped: BTreeSet<i64>,
     /// Runs that have lost rows.
     thinned: BTreeSet<i64>,
+    /// A row of any table was written.
+    has_written: bool,
     appending: Appending<'c>,
 }
 
@@ -65,6 +67,7 @@ impl<'c> Append<'c> {
             ended_of: BTreeMap::new(),
             stripped: BTreeSet::new(),
             thinned: BTreeSet::new(),
+            has_written: false,
             appending: Appending::prepare(connection)?,
         })
     }
@@ -176,17 +179,21 @@ impl<'c> Append<'c> {
         self.memory.reserved.older_than(age, most)
     }
 
-    /// Writes what is left to write. Nothing, if the two tables are as they were.
+    /// A row was written, in whichever table.
+    pub(in super::super) const fn wrote(&mut self) {
+        self.has_written = true;
+    }
+
+    /// Writes what is left to write. Nothing, if all tables are as they were. Otherwise the file gets a new stamp,
+    /// also where only `record` has changed: a restore that takes such a commit back is noticed by it.
     pub(in super::super) fn finish(mut self) -> Result<Option<Changed>, Failure> {
-        let is_changed = !self.fresh.is_empty()
+        let is_changed = self.has_written
+            || !self.fresh.is_empty()
             || !self.ended.is_empty()
             || !self.stripped.is_empty()
             || !self.thinned.is_empty()
             || self.ledger.settled != self.before.settled;
         if !is_changed {
-            if self.ledger.arrived != self.before.arrived {
-                self.ledger.keep(self.connection)?;
-            }
             return Ok(None);
         }
         self.ledger.stamp = self.before.stamp.next()?;
@@ -280,6 +287,15 @@ pub(in super::super) struct Changed {
 }
 
 impl Changed {
+    /// The row that was settled last, with its place.
+    pub(super) fn last_settled(&self) -> Option<(i64, RecordId)> {
+        let settled = self.places.iter().filter_map(|(id, place)| match place {
+            Place::Settled(head) => Some((head.seq, *id)),
+            Place::InFlight(_) | Place::Elsewhere => None,
+        });
+        settled.max()
+    }
+
     pub(super) fn apply(self, ids: &mut Ids, reserved: &mut Reserved) {
         for id in self.ended {
             reserved.end(id);

@@ -56,7 +56,7 @@ pub(in super::super) struct Reserved {
     /// All that the blobs name; those that are over have nothing.
     named: HashMap<RecordId, Named>,
     batches: BTreeMap<i64, Batch>,
-    /// Blobs that name keys which cannot be told.
+    /// Blobs with keys that cannot be recovered.
     damaged: BTreeSet<i64>,
 }
 
@@ -79,7 +79,7 @@ impl Reserved {
         self.named.get(&id)?.held.as_ref()
     }
 
-    /// A blob that may name any key, because some of its keys cannot be told.
+    /// A blob that may name any key, because some of its keys cannot be recovered.
     pub(in super::super) fn damaged(&self) -> Option<PerhapsReserved> {
         self.damaged.first().map(|seq| PerhapsReserved { seq: *seq })
     }
@@ -185,6 +185,11 @@ impl Reserved {
                 } else {
                     Some(known().unwrap_or_else(|| Held { arrival, row: Row::read(number, id, bytes) }))
                 };
+                // The id itself is damaged: which key the reservation is of is not known for sure.
+                if held.as_ref().is_some_and(|held| held.row.is_of_another(id)) {
+                    log_damage(number);
+                    self.damaged.insert(number);
+                }
                 batch.live += usize::from(held.is_some());
                 batch.ids.push(id);
                 self.named.insert(id, Named { batch: number, held });
@@ -196,6 +201,11 @@ impl Reserved {
 }
 
 impl Row {
+    /// Whether its content disproves its id.
+    fn is_of_another(&self, id: RecordId) -> bool {
+        matches!(self, Self::Readable(record) if RecordId::of(&record.address) != id)
+    }
+
     fn read(number: i64, id: RecordId, bytes: &[u8]) -> Self {
         match unpack(id, bytes) {
             Ok(record) => Self::Readable(Arc::new(record)),
@@ -294,9 +304,9 @@ fn log_damage(seq: i64) {
     tracing::error!(
         table = "record_reserved",
         seq,
-        "a row of reservations is damaged and some of its keys cannot be told; keys that are found nowhere else are \
-         refused. Restore a backup; or, once no operation from that time can still be retried, delete this row of \
-         this table and restart"
+        "a row of reservations is damaged and some of its keys cannot be recovered; every key without a \
+         record elsewhere is refused. Restore a backup; or, once no operation from that time can still be \
+         retried, delete this row of this table and restart"
     );
 }
 

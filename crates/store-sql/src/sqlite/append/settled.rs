@@ -24,6 +24,7 @@ pub(in super::super) const DROP: &str = "DELETE FROM record_settled WHERE seq = 
 pub(in super::super) const REMOVE: &str =
     "DELETE FROM record_settled WHERE seq = ?1 AND id = ?2 AND version = ?3 AND expires_at <= ?4";
 const FIRST: &str = "SELECT seq FROM record_settled ORDER BY seq LIMIT 1";
+const LAST: &str = "SELECT seq, id FROM record_settled ORDER BY seq DESC LIMIT 1";
 const IDS: &str = "SELECT seq, id FROM record_settled WHERE seq >= ?1 AND seq < ?2 ORDER BY seq";
 const RUN_IDS: &str = "SELECT ids FROM record_run_ids WHERE run = ?1";
 const NEXT_RUN: &str = "SELECT run FROM record_run WHERE run >= ?1 ORDER BY run LIMIT 1";
@@ -75,9 +76,11 @@ pub(in super::super) const IS_NEW: &str = "SELECT count(*) AS number FROM record
 pub(in super::super) const IS_NEW_AFTER: &str = "SELECT count(*) AS number FROM record_reserved \
      WHERE seq = 0 AND mark = ?2 AND NOT EXISTS (SELECT 1 FROM record WHERE id = ?7)";
 
-/// Appends a row in a caller's transaction, where the file is at the mark `?1` and `record` has none of this id; the mark is `?2` from then
-/// on. (sqlx counts the places that a statement leaves out, and binds those of later ones further on: hence their order.) Otherwise the row is nothing, which its column refuses: it fails, and whoever runs
-/// several statements in one call runs none after it.
+/// Appends a row in a caller's transaction, where the file is at the mark `?1` and `record` has
+/// none of this id; the mark is `?2` from then on. (sqlx counts the places that a statement leaves
+/// out, and binds those of later ones further on: hence their order.) Otherwise the row is
+/// nothing, which its column refuses: it fails, and a call of several statements runs none after
+/// it.
 const ADD_JOINED: &str = "UPDATE record_reserved SET generation = generation + 1, mark = ?2, arrived = 1 + max(arrived, coalesce((SELECT max(seq) FROM record), 0)), \
      settled = settled + 1 WHERE seq = 0 AND mark = ?1; \
      INSERT INTO record_settled (seq, id, arrival, version, expires_at, bytes) SELECT settled - 1, ?3, arrived, ?4, ?5, \
@@ -181,6 +184,13 @@ fn read_run(connection: &Connection, run: i64, ids: &mut Ids) -> Result<(), Fail
 /// The first place that is taken.
 pub(super) fn first(connection: &Connection) -> Result<Option<i64>, Failure> {
     Ok(connection.prepare_cached(FIRST)?.query_row([], |row| row.get(0)).optional()?)
+}
+
+/// The last row there is: its place and its id.
+pub(super) fn last(connection: &Connection) -> Result<Option<(i64, RecordId)>, Failure> {
+    let last = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
+    let found: Option<(i64, [u8; 16])> = connection.prepare_cached(LAST)?.query_row([], last).optional()?;
+    Ok(found.map(|(seq, id)| (seq, RecordId::from_bytes(id))))
 }
 
 /// Looks at a run whose places were all given away, and writes down what is there.

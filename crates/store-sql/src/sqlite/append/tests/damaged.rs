@@ -1,7 +1,7 @@
 //! Damaged rows of `record_reserved`.
 //!
-//! One damaged blob made every write fail, of every key, until somebody repaired the file. Only the keys that it may have named
-//! are refused now.
+//! One damaged blob made every write fail, of every key, until an operator repaired the file. Only
+//! the keys that it may have named are refused now.
 
 use oncegate_store::join::Join;
 
@@ -97,7 +97,7 @@ fn a_damaged_entry_affects_its_own_key_only() {
     Damaged::by(|blob, _| blob.truncate(blob.len() - 3)).refuses_only(&["key-2"]);
 }
 
-/// An id that cannot be told may be any key that is found nowhere else. What is known goes on.
+/// An id that cannot be recovered may be any key that is found nowhere else. The rest goes on.
 #[test]
 fn a_key_that_cannot_be_told_may_be_any_that_is_found_nowhere() {
     type Damage = fn(&mut Vec<u8>, &[usize]);
@@ -124,4 +124,14 @@ fn a_key_that_cannot_be_told_may_be_any_that_is_found_nowhere() {
         damaged.place.raw().execute("DELETE FROM record_reserved WHERE seq > 0", []).unwrap();
         applied(&damaged.place.open(), &[insert(&reserved("new", 7, FAR_AHEAD))]);
     }
+}
+
+/// A flipped bit in an id filed the reservation under another key, and its own key was free while its attempt ran.
+#[test]
+fn a_damaged_id_does_not_free_its_key() {
+    let damaged = Damaged::by(|blob, starts| blob[starts[1] + 4] ^= 1);
+    let store = damaged.place.open();
+    is_refused(&store, "key-1");
+    is_refused(&store, "never-seen");
+    applied(&store, &[swap(&damaged.rows[0], &completed(&damaged.rows[0]))]);
 }

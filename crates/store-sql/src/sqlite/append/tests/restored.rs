@@ -77,3 +77,45 @@ fn attack_29_a_joined_commit_after_a_restore_does_not_make_the_memory_current() 
     assert!(!joined::end(&mut callers, &last.unwrap()));
     is_refused_as_restored(&store, &reserved("after", 5, LONG_AGO));
 }
+
+/// Records off the happy path live in `record`. A commit that changed only that table left the mark as it was, so a restore
+/// that took it back went unnoticed: a released key that had run since was granted a second time.
+#[test]
+fn attack_29_a_restore_that_takes_back_only_records_off_the_happy_path_is_noticed() {
+    let place = Place::new();
+    let store = place.open();
+    let row = reserved("released", 1, LONG_AGO);
+    applied(&store, &[insert(&row)]);
+    let released = moved_to(&row, StateKind::FailedRetryable, FAR_AHEAD);
+    applied(&store, &[swap(&row, &released)]);
+    let copy = backup(&place);
+    applied(&store, &[swap(&released, &moved_to(&released, StateKind::InProgress, FAR_AHEAD))]);
+    copy_pages(&copy, &mut place.raw());
+    is_refused_as_restored(&store, &reserved("any", 2, LONG_AGO));
+}
+
+/// The file is restored and another process goes on with it past the generation that the first one remembers. The first one
+/// then read only what was appended behind the places that it knew, and missed a key that was settled before them.
+#[test]
+fn attack_29_a_file_that_went_on_after_a_restore_is_read_anew() {
+    let place = Place::new();
+    let store = place.open();
+    let settle = |store: &SqliteStore, key: &str, n: u64| {
+        let row = reserved(key, n, LONG_AGO);
+        applied(store, &[insert(&row)]);
+        applied(store, &[swap(&row, &completed(&row))]);
+    };
+    settle(&store, "before", 1);
+    let copy = backup(&place);
+    settle(&store, "lost", 2);
+    copy_pages(&copy, &mut place.raw());
+    let other = place.open();
+    for (n, key) in ["first", "second", "third"].into_iter().enumerate() {
+        settle(&other, key, 3 + n as u64);
+    }
+    // At the place that the first process takes for the lost key's.
+    let twin = reserved("first", 9, LONG_AGO);
+    let outcome = block_on(store.apply(&[insert(&twin)]));
+    let is_admitted = outcome.is_ok_and(|outcomes| outcomes == [Outcome::Applied]);
+    assert!(!is_admitted, "a key that the file has is admitted a second time");
+}
