@@ -31,7 +31,7 @@ pub(crate) fn tell(keys: &Keys, entries: &[Entry]) -> Call {
 
 /// All but the rows.
 fn names(keys: &Keys) -> Vec<String> {
-    let mut names = vec![keys.seq()];
+    let mut names = vec![keys.arrival()];
     names.extend(Class::ALL.map(|class| keys.class(class)));
     names.extend(Due::ALL.map(|what| keys.due(what)));
     names.extend(keys.trail());

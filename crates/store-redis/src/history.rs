@@ -14,6 +14,9 @@ use crate::link::{Connection, Link, LookOver};
 use crate::script::{BEAT, Call, RELEASE};
 use crate::settings::Settings;
 
+/// What a node of the release before finds in place of its counter.
+const TAKEN_OVER: &str = "a newer release has taken over: restart this node with it";
+
 /// What each new connection is looked over by: the server's settings, and whether it still has what this handle wrote.
 #[derive(Debug)]
 pub(crate) struct Checks {
@@ -46,8 +49,11 @@ pub(crate) async fn check(link: &Arc<Link<Checks>>, keys: &Keys) -> Result<Histo
     let Some(beat) = watermark.beat() else { return Ok(History::Lost) };
     let Beat { node, last, next } = beat;
     let last = last.map(|last| last.to_string()).unwrap_or_default();
-    let arguments = [node.to_string(), last, next.to_string(), WATERMARK_AGE_MAX.as_secs().to_string()];
-    let call = Call::new(&BEAT, keys.watermarks().into(), arguments.map(String::into_bytes).into());
+    let age_max = WATERMARK_AGE_MAX.as_secs().to_string();
+    let arguments = [node.to_string(), last, next.to_string(), age_max, TAKEN_OVER.to_owned()];
+    let [marks, ages] = keys.watermarks();
+    let names = vec![marks, ages, keys.former_arrival(), keys.arrival()];
+    let call = Call::new(&BEAT, names, arguments.map(String::into_bytes).into());
     let run = async move |mut connection| call.run(&mut connection).await;
     let answered = link.call("check_history", Nature::Writes, run).await?;
     Ok(watermark.took_effect(beat, answered == Value::Int(1)))
@@ -80,18 +86,18 @@ pub(crate) async fn declare(link: &Arc<Link<Checks>>, keys: &Keys, new: &Quarant
 
 pub(crate) async fn quarantines(link: &Arc<Link<Checks>>, keys: &Keys) -> Result<Vec<Quarantine>> {
     type Found = (HashMap<String, Vec<u8>>, HashMap<String, i64>);
-    let [quarantines, releases] = keys.quarantines();
+    let [windows, releases] = keys.quarantines();
     let read = async move |mut connection| {
         let mut both = redis::pipe();
-        both.atomic().hgetall(quarantines).hgetall(releases);
+        both.atomic().hgetall(windows).hgetall(releases);
         both.query_async::<Found>(&mut connection).await
     };
-    let (found, released) = link.call("quarantines", Nature::Reads, read).await?;
+    let (found, moments) = link.call("quarantines", Nature::Reads, read).await?;
     let malformed =
         || StoreError::new(Kind::Unreadable, Effect::None, "quarantines").because("malformed quarantine");
     let mut all = Vec::with_capacity(found.len());
     for (id, bytes) in found {
-        let released_at = released.get(&id).copied().map(Timestamp::from_micros);
+        let released_at = moments.get(&id).copied().map(Timestamp::from_micros);
         all.push(decode(id, &bytes, released_at).ok_or_else(malformed)?);
     }
     all.sort_by(|one, other| (one.declared_at, &one.id).cmp(&(other.declared_at, &other.id)));

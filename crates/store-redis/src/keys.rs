@@ -20,7 +20,12 @@ impl Keys {
     }
 
     /// The counter that gives rows their order of arrival.
-    pub(crate) fn seq(&self) -> String {
+    pub(crate) fn arrival(&self) -> String {
+        self.name("arrival")
+    }
+
+    /// The counter of the release before. A node of that release writes nothing once it is not a number.
+    pub(crate) fn former_arrival(&self) -> String {
         self.name("seq")
     }
 

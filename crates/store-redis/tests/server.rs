@@ -11,7 +11,9 @@ use oncegate_core::audit::Act;
 use oncegate_core::identity::Version;
 use oncegate_core::record::{Record, StateKind};
 use oncegate_store::signals::{Heard, Signal, Signals};
-use oncegate_store::{Counts, Due, Durability, Effect, Filter, Kind, Outcome, Store, StoreError, Write};
+use oncegate_store::{
+    Counts, Due, Durability, Effect, Filter, History, Kind, Outcome, Store, StoreError, Write,
+};
 use oncegate_store_redis::{RedisOptions, RedisStore, Warning};
 use oncegate_test_servers::{Cut, Redis, TcpProxy, until_some, wait_until};
 
@@ -319,10 +321,33 @@ async fn refused_writes_leave_no_trace() {
         assert_eq!(shown, [Outcome::Refused { current: Some(Arc::new(kept.clone())) }], "{harm:?}");
         assert_eq!(server.command(mend), "OK");
         assert_eq!((read(&store, "kept").await, read(&store, "new").await), (Some(kept.clone()), None));
-        assert_eq!(server.command(&["GET", "{oncegate}:seq"]), "1", "{harm:?}");
+        assert_eq!(server.command(&["GET", "{oncegate}:arrival"]), "1", "{harm:?}");
     }
     let counts = Counts { in_progress: 1, ..Counts::default() };
     assert_eq!(store.counts().await.expect("counted"), counts);
+}
+
+/// A node of the release before counts arrivals under another name. Once a node of this release has started, its script
+/// writes nothing, and says that its counter is none.
+#[tokio::test]
+async fn a_node_of_the_release_before_is_refused_once_this_one_has_started() {
+    let server = Redis::start(DURABLE);
+    assert_eq!(server.command(&["SET", "{oncegate}:seq", "41"]), "OK");
+    let store = open(&server).await;
+    assert_eq!(server.command(&["GET", "{oncegate}:seq"]), "41", "looking changes nothing");
+    assert_eq!(store.check_history().await.expect("a node starts"), History::Intact);
+    assert_eq!(server.command(&["GET", "{oncegate}:arrival"]), "41", "the order goes on");
+    // Its script is the same, but for the name of the counter.
+    let counter = "{oncegate}:seq";
+    let keys: Vec<_> = (2..=22).map(|n| format!("{{oncegate}}:none:{n}")).collect();
+    let mut words = vec!["EVAL", include_str!("../src/scripts/apply.lua"), "22", counter];
+    words.extend(keys.iter().map(String::as_str));
+    let refused = server.command(&words);
+    assert!(refused.contains("{oncegate}:seq is not a number"), "{refused}");
+    assert!(server.command(&["GET", counter]).contains("a newer release has taken over"));
+    // A second node changes nothing about that.
+    assert_eq!(open(&server).await.check_history().await.expect("a node starts"), History::Intact);
+    assert_eq!(server.command(&["GET", "{oncegate}:arrival"]), "41");
 }
 
 /// Somebody else's value under one of our names is found before anything is written.
@@ -332,7 +357,7 @@ async fn foreign_keys_are_noticed_before_the_first_write() {
     let store = open(&server).await;
     let row = reserved("a", 1, LONG_AGO);
     for (name, value) in [
-        ("{oncegate}:seq", "text"),
+        ("{oncegate}:arrival", "text"),
         ("{oncegate}:order:in_progress", "text"),
         ("{oncegate}:due:lapsed", "text"),
         ("{oncegate}:trail:entries", "text"),
