@@ -52,12 +52,16 @@ impl NodeClock {
 
     /// The clock of `store`; sampled, and kept so by a task, if it is not in this process.
     pub(crate) async fn of_store<S: Store>(store: &Arc<S>) -> Result<Self> {
-        let steps = Arc::default();
+        let steps: Arc<Steps> = Arc::default();
         let source = match store.local_clock() {
             Some(clock) => Source::Local(Arc::new(LocalClock::new(clock))),
             None => Source::Sampled(Sampler::start(store, &steps).await?),
         };
-        Ok(Self { source, steps })
+        let clock = Self { source, steps };
+        if clock.is_watched() {
+            clock.steps.begin(clock.now());
+        }
+        Ok(clock)
     }
 
     /// The present.
@@ -70,8 +74,17 @@ impl NodeClock {
         }
     }
 
-    /// Since when this node has noticed no step forward; [`Timestamp::FIRST`] if it never has.
-    /// Read it after the `now` that it is about.
+    /// Whether steps are noticed. A clock that a test turns by hand never steps.
+    fn is_watched(&self) -> bool {
+        match &self.source {
+            Source::Local(clock) => clock.is_watched(),
+            Source::Sampled(_) => true,
+            Source::Given(_) => false,
+        }
+    }
+
+    /// Since when this node has seen the clock run without a step forward; at the earliest, since
+    /// it began to watch. Read it after the `now` that it is about.
     pub(crate) fn steady_since(&self) -> Timestamp {
         self.steps.steady_since()
     }

@@ -47,11 +47,18 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "let since = now.at;",
     ),
     engine(
+        "a node that starts counts horizons from before its start",
+        "workers",
+        "crates/engine/src/clock.rs",
+        "clock.steps.begin(clock.now());",
+        "",
+    ),
+    engine(
         "a step forward is not remembered",
         "workers",
         STEP,
-        "self.steady_since.fetch_max(now.at.plus(now.error).as_micros(), Ordering::AcqRel);",
-        "",
+        "self.steady_since.fetch_max(steady_since.as_micros(), Ordering::AcqRel);",
+        "let _ = steady_since;",
     ),
     engine(
         "a clock that is set back claims no error",

@@ -14,8 +14,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         package: "oncegate-engine",
         test: "phases",
         file: GROUND,
-        rule: "plus(record.terms.horizon?)",
-        without: "plus(self.policy().horizon?)",
+        rule: "(record.last_run_at, record.terms.horizon)",
+        without: "(record.last_run_at, self.policy().horizon)",
     },
     Mutant {
         name: "a handler without phases runs what was begun in phases",

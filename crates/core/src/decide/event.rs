@@ -262,8 +262,7 @@ pub enum Grounds {
         version: Version,
         /// When it asked.
         asked: Now,
-        /// Since when the asking node has seen the store's clock run without a step forward;
-        /// [`Timestamp::FIRST`]: it has seen no step.
+        /// Since when the asking node has seen the store's clock run without a step forward.
         steady_since: Timestamp,
     },
     /// The provider declared of this attempt that it failed for good, and the route believes such declarations.

@@ -9,7 +9,7 @@ use oncegate_core::time::{Now, Timestamp, micros};
 use oncegate_store::clock::{Clock, Pace};
 
 use super::DRIFT_DIVISOR;
-use super::step::{LatestTold, Step, Steps};
+use super::step::{ClockStep, LatestTime, Steps};
 
 /// A smaller difference between the two clocks is no step: a thread may be stopped between two
 /// readings.
@@ -20,10 +20,10 @@ const COMPARE_EVERY: Duration = Duration::from_secs(1);
 
 pub(super) struct LocalClock {
     clock: Clock,
-    told: LatestTold,
+    latest: LatestTime,
     /// When this was made: the monotonic clock counts from here.
     origin: Instant,
-    compared: Mutex<Comparison>,
+    compared: Mutex<ClockReading>,
     /// What the last comparison found, for readers that need not compare: by how much the wall
     /// clock was ahead of the monotonic one, in microseconds, and when the next comparison is due.
     ahead: AtomicI64,
@@ -32,7 +32,7 @@ pub(super) struct LocalClock {
 
 /// Both clocks, read together.
 #[derive(Clone, Copy)]
-struct Comparison {
+struct ClockReading {
     wall: Timestamp,
     /// The monotonic clock before the wall clock was read.
     before: Instant,
@@ -40,7 +40,7 @@ struct Comparison {
     took: Duration,
 }
 
-impl Comparison {
+impl ClockReading {
     fn read(clock: &Clock) -> Self {
         let before = Instant::now();
         let wall = clock.now();
@@ -48,20 +48,20 @@ impl Comparison {
     }
 
     /// The step of the wall clock since `earlier`, if there was one.
-    fn step_since(self, earlier: Self) -> Option<Step> {
+    fn step_since(self, earlier: Self) -> Option<ClockStep> {
         let elapsed = self.before.saturating_duration_since(earlier.before);
         let error = earlier.took + elapsed / DRIFT_DIVISOR + STEP_MIN;
         let expected = Now { at: earlier.wall.plus(elapsed), error };
-        Step::between(expected, Now { at: self.wall, error: self.took })
+        ClockStep::between(expected, Now { at: self.wall, error: self.took })
     }
 }
 
 impl LocalClock {
     pub(super) fn new(clock: Clock) -> Self {
-        let first = Comparison::read(&clock);
+        let first = ClockReading::read(&clock);
         Self {
             clock,
-            told: LatestTold::default(),
+            latest: LatestTime::default(),
             origin: first.before,
             compared: Mutex::new(first),
             ahead: AtomicI64::new(first.wall.as_micros()),
@@ -69,8 +69,12 @@ impl LocalClock {
         }
     }
 
+    pub(super) fn is_watched(&self) -> bool {
+        self.clock.pace() == Pace::RealTime
+    }
+
     pub(super) fn now(&self, steps: &Steps) -> Now {
-        if self.clock.pace() == Pace::ByHand {
+        if !self.is_watched() {
             return Now::exact(self.clock.now());
         }
         let before = Instant::now();
@@ -80,14 +84,14 @@ impl LocalClock {
         if Duration::from_micros(moved_us) >= STEP_MIN || since_origin >= self.next.load(Ordering::Relaxed) {
             self.compare(steps);
         }
-        self.told.tell(Now::exact(wall))
+        self.latest.advance(Now::exact(wall))
     }
 
     /// Compares the clocks with what they showed last. It reads them again under the lock, so that
     /// no reading is compared with a later one.
     fn compare(&self, steps: &Steps) {
         let mut compared = self.compared.lock().unwrap_or_else(PoisonError::into_inner);
-        let read = Comparison::read(&self.clock);
+        let read = ClockReading::read(&self.clock);
         if let Some(step) = read.step_since(*compared) {
             steps.note(step, Now { at: read.wall, error: read.took });
         }
@@ -116,9 +120,9 @@ mod tests {
 
     const HOUR: Duration = Duration::from_hours(1);
 
-    fn read(before: Instant, wall_ms: i64) -> Comparison {
+    fn read(before: Instant, wall_ms: i64) -> ClockReading {
         let wall = Timestamp::from_micros(wall_ms * 1_000);
-        Comparison { wall, before, took: Duration::from_millis(1) }
+        ClockReading { wall, before, took: Duration::from_millis(1) }
     }
 
     #[test]
@@ -131,8 +135,8 @@ mod tests {
         assert_eq!(after(second, 1_001_083), None, "slewed");
         assert_eq!(after(second, 1_001_600), None, "a thread was stopped between two readings");
         let hour = Duration::from_hours(1);
-        assert_eq!(after(second, 1_001_000 + 3_600_000), Some(Step::Forward(hour)));
-        assert_eq!(after(second, 1_001_000 - 900), Some(Step::Back(Duration::from_millis(900))));
+        assert_eq!(after(second, 1_001_000 + 3_600_000), Some(ClockStep::Forward(hour)));
+        assert_eq!(after(second, 1_001_000 - 900), Some(ClockStep::Back(Duration::from_millis(900))));
         assert_eq!(after(hour, 1_000_000 + 3_600_000 + 300_000), None, "slewed for an hour");
     }
 

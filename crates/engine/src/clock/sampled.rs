@@ -8,14 +8,14 @@ use oncegate_store::{Result, Store};
 use tokio::sync::Notify;
 
 use super::DRIFT_DIVISOR;
-use super::step::{LatestTold, Step, Steps};
+use super::step::{ClockStep, LatestTime, Steps};
 
-/// What reading two clocks one after the other may cost.
+/// The error of reading two clocks one after the other.
 const READING_ERROR: Duration = Duration::from_millis(1);
 /// The wall clock running this much ahead of the monotonic one means that the host was suspended,
 /// or its clock was set.
 const JUMP: Duration = Duration::from_millis(500);
-/// Between two samples the error grows to a fifth of this.
+/// How often the store is asked. In between the error grows, see [`DRIFT_DIVISOR`].
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 
 /// What the store's clock showed, and when.
@@ -58,8 +58,8 @@ impl Sample {
         Now { at: self.store.plus(elapsed), error: self.error + elapsed / DRIFT_DIVISOR }
     }
 
-    /// The store's time where this host may have been suspended: by how much the wall clock is
-    /// ahead of the monotonic one widens the error.
+    /// The store's time. If the wall clock is ahead of the monotonic one, this host may have been
+    /// suspended, and the error covers that.
     fn estimate(&self, instant: Instant, wall: SystemTime) -> (Now, Suspension) {
         let mut now = self.extrapolated(instant);
         let elapsed = instant.saturating_duration_since(self.taken);
@@ -84,7 +84,7 @@ enum Suspension {
 
 pub(super) struct Sampler {
     last: Mutex<Sample>,
-    told: LatestTold,
+    latest: LatestTime,
     steps: Arc<Steps>,
     /// The clocks of this host disagree: ask the store now.
     jumped: Notify,
@@ -100,7 +100,7 @@ impl Sampler {
     }
 
     fn new(first: Sample, steps: Arc<Steps>) -> Self {
-        Self { last: Mutex::new(first), told: LatestTold::default(), steps, jumped: Notify::new() }
+        Self { last: Mutex::new(first), latest: LatestTime::default(), steps, jumped: Notify::new() }
     }
 
     pub(super) fn now(&self, instant: Instant, wall: SystemTime) -> Now {
@@ -109,7 +109,7 @@ impl Sampler {
         if suspension == Suspension::Possible {
             self.jumped.notify_one();
         }
-        self.told.tell(now)
+        self.latest.advance(now)
     }
 
     /// Goes on by a new sample, unless the last one still gives the better time. One that
@@ -117,7 +117,7 @@ impl Sampler {
     fn keep(&self, new: Sample) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let shown = Now { at: new.store, error: new.error };
-        let step = Step::between(last.extrapolated(new.taken), shown);
+        let step = ClockStep::between(last.extrapolated(new.taken), shown);
         if let Some(step) = step {
             self.steps.note(step, shown);
         }
@@ -137,7 +137,7 @@ async fn keep_sampled<S: Store>(store: Weak<S>, sampler: Weak<Sampler>) {
             Ok(sample) => sampler.keep(sample),
             Err(error) => {
                 // The error grows with the sample's age, so an old one is still true.
-                tracing::warn!(%error, "the store's clock could not be read; going on by the last reading");
+                tracing::warn!(%error, "failed to read the store's clock; extrapolating from the last sample");
             }
         }
     }
@@ -146,7 +146,7 @@ async fn keep_sampled<S: Store>(store: Weak<S>, sampler: Weak<Sampler>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::step::ClockSteps;
+    use crate::clock::step::{ClockSteps, NOTICED_WITHIN};
 
     fn at(s: u64) -> Timestamp {
         Timestamp::from_micros(i64::try_from(s * 1_000_000).unwrap())
@@ -230,7 +230,7 @@ mod tests {
         let ahead = Sample { taken: taken + 2 * second, wall: wall + 2 * second, ..next(at(1_002 + 3_600)) };
         sampler.keep(ahead);
         assert_eq!(sampler.steps.counts(), ClockSteps { forward: 1, back: 0 });
-        assert_eq!(sampler.steps.steady_since(), at(1_002 + 3_600).plus(READING_ERROR));
+        assert_eq!(sampler.steps.steady_since(), at(1_002 + 3_600).plus(READING_ERROR + NOTICED_WITHIN));
         assert_eq!(sampler.now(ahead.taken, ahead.wall).at, ahead.store);
     }
 

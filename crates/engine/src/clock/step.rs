@@ -8,14 +8,14 @@ use oncegate_core::time::{Now, Timestamp};
 
 use crate::meters::names;
 
-/// The clock runs `size` ahead of the expected time, or behind it.
+/// The clock runs ahead of the expected time, or behind it, by so much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum ClockStep {
     Forward(Duration),
     Back(Duration),
 }
 
-impl Step {
+impl ClockStep {
     /// The step between the `expected` time and the `shown` one, if they contradict each other by
     /// more than both errors.
     pub(super) fn between(expected: Now, shown: Now) -> Option<Self> {
@@ -31,12 +31,16 @@ impl Step {
     }
 }
 
+/// How much longer than this node another node may use the time from before a step, until it reads
+/// the clock again.
+pub(super) const NOTICED_WITHIN: Duration = Duration::from_secs(3);
+
 /// The steps that a node has noticed.
 #[derive(Debug)]
 pub(super) struct Steps {
     forward: AtomicU64,
     back: AtomicU64,
-    /// The latest moment at which the last step forward was noticed.
+    /// The latest moment at which any node went by the time from before the last step forward.
     steady_since: AtomicI64,
 }
 
@@ -48,20 +52,31 @@ impl Default for Steps {
 }
 
 impl Steps {
+    /// Notes that this node began to watch the clock. The clock may have stepped just before that,
+    /// unseen.
+    pub(super) fn begin(&self, now: Now) {
+        self.steady_from(now);
+    }
+
+    fn steady_from(&self, now: Now) {
+        let steady_since = now.at.plus(now.error).plus(NOTICED_WITHIN);
+        self.steady_since.fetch_max(steady_since.as_micros(), Ordering::AcqRel);
+    }
+
     /// Notes a step after which the clock shows `now`: remembers it, counts it and logs it. Call
     /// this before any reader can see the new time.
-    pub(super) fn note(&self, step: Step, now: Now) {
+    pub(super) fn note(&self, step: ClockStep, now: Now) {
         match step {
-            Step::Forward(size) => {
-                self.steady_since.fetch_max(now.at.plus(now.error).as_micros(), Ordering::AcqRel);
+            ClockStep::Forward(size) => {
+                self.steady_from(now);
                 self.forward.fetch_add(1, Ordering::Relaxed);
                 counter!(names::CLOCK_STEP, "direction" => "forward").increment(1);
                 tracing::warn!(
                     ?size,
-                    "clock stepped forward, or this host was suspended; horizons are counted anew"
+                    "clock stepped forward, or this host was suspended; horizons restart now"
                 );
             }
-            Step::Back(size) => {
+            ClockStep::Back(size) => {
                 self.back.fetch_add(1, Ordering::Relaxed);
                 counter!(names::CLOCK_STEP, "direction" => "back").increment(1);
                 tracing::warn!(
@@ -73,7 +88,7 @@ impl Steps {
         }
     }
 
-    /// Since when no step forward was noticed; [`Timestamp::FIRST`] if there was none.
+    /// Since when no step forward was noticed; [`Timestamp::FIRST`] where the clock is not watched.
     pub(super) fn steady_since(&self) -> Timestamp {
         Timestamp::from_micros(self.steady_since.load(Ordering::Acquire))
     }
@@ -95,16 +110,16 @@ pub struct ClockSteps {
 /// The latest time that was ever told. Time never runs backwards: where it would, the told time
 /// stays and the error grows by the difference, so that the true time is still within it.
 #[derive(Debug)]
-pub(super) struct LatestTold(AtomicI64);
+pub(super) struct LatestTime(AtomicI64);
 
-impl Default for LatestTold {
+impl Default for LatestTime {
     fn default() -> Self {
         Self(AtomicI64::new(i64::MIN))
     }
 }
 
-impl LatestTold {
-    pub(super) fn tell(&self, mut now: Now) -> Now {
+impl LatestTime {
+    pub(super) fn advance(&self, mut now: Now) -> Now {
         let latest = Timestamp::from_micros(self.0.fetch_max(now.at.as_micros(), Ordering::AcqRel));
         if latest > now.at {
             now.error += latest.since(now.at);

@@ -12,7 +12,7 @@ use oncegate_core::identity::{RecordId, Token};
 use oncegate_core::record::{Journal, Reason, Record, RecoveryPoint, State};
 use oncegate_core::time::{Now, Timestamp};
 use oncegate_store::join::{Connection, Join, Joined, Taken, Transactions, Turn};
-use oncegate_store::{Effect, Kind, Store, StoreError, Write, Writing};
+use oncegate_store::{Effect, Kind, StoreError, Write, Writing};
 
 use super::Run;
 use super::error::PhaseError;
@@ -77,29 +77,27 @@ impl<S: Join> Held<S> {
     /// [as its phases say](Held::as_its_phases_say).
     #[must_use]
     pub fn phases(&self) -> Phases {
+        let (granted_at, horizon) = {
+            let record = self.seen();
+            (record.last_run_at, record.terms.horizon)
+        };
         Phases(Arc::new(Standing {
             engine: self.engine.clone(),
             lease: self.lease.clone(),
-            horizon_until: self.horizon_until(),
+            granted_at,
+            horizon,
             permit: self.permit(),
             watch: Arc::clone(&self.watch),
         }))
     }
 }
 
-impl<S: Store> Held<S> {
-    /// The end of the horizon in the record's terms, counted from this grant.
-    fn horizon_until(&self) -> Option<Timestamp> {
-        let record = self.seen();
-        Some(record.last_run_at?.plus(record.terms.horizon?))
-    }
-}
-
 struct Standing<S> {
     engine: Engine<S>,
     lease: Lease,
-    /// When the horizon ends that the record was begun under, counted from this grant.
-    horizon_until: Option<Timestamp>,
+    granted_at: Option<Timestamp>,
+    /// The horizon that the record was begun under.
+    horizon: Option<Duration>,
     permit: SendPermit,
     watch: Arc<Watch>,
 }
@@ -165,7 +163,9 @@ impl<S: Join> Ground for Standing<S> {
     }
 
     fn horizon_until(&self) -> Option<Timestamp> {
-        self.horizon_until
+        // A step of the clock since the grant is no time that has passed.
+        let begun = self.granted_at?.max(self.engine.0.clock.steady_since());
+        Some(begun.plus(self.horizon?))
     }
 
     fn track(&self) -> MutexGuard<'_, Track> {

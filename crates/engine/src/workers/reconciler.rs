@@ -182,7 +182,7 @@ impl<S: Store> Engine<S> {
         let who = Who { reason: why, ..self.0.who.clone() };
         // Read after `asked`, so that a step that `asked` may have seen is among those that count.
         let steady_since = self.0.clock.steady_since();
-        let verdict = verdict(&row, found, patience, Asked { at: asked, steady_since }, self.now());
+        let verdict = verdict(&row, found, patience, ProbeTime { at: asked, steady_since }, self.now());
         let id = row.id;
         let stepped = self.step_as(&Event::Verdict(verdict), Some(row), &who).await;
         // Counted when the verdict is written, or is not to be: whoever sees the number sees what came of it.
@@ -216,12 +216,12 @@ const fn word(found: &Found) -> &'static str {
 
 /// When a probe was asked, and since when the clock has run without a step.
 #[derive(Clone, Copy)]
-struct Asked {
+struct ProbeTime {
     at: Now,
     steady_since: Timestamp,
 }
 
-fn verdict(row: &Record, found: Found, patience: Patience, asked: Asked, now: Now) -> Verdict {
+fn verdict(row: &Record, found: Found, patience: Patience, asked: ProbeTime, now: Now) -> Verdict {
     let tries = match &row.state {
         State::Unknown(doubt) => doubt.tries,
         _ => 0,
@@ -245,7 +245,7 @@ fn verdict(row: &Record, found: Found, patience: Patience, asked: Asked, now: No
 /// A "not found". Before the end of the horizon it proves nothing, and a late effect may still be
 /// found: the probe is asked again after growing pauses, and once right after the horizon's end.
 /// Such questions do not count towards parking, so the age of the doubt gives the pause.
-fn did_not_happen(row: &Record, retry: Retry, patience: Patience, asked: Asked, now: Now) -> Finding {
+fn did_not_happen(row: &Record, retry: Retry, patience: Patience, asked: ProbeTime, now: Now) -> Finding {
     let Some(grant) = row.grant else { return Finding::NotKnown { version: row.version, retry } };
     let otherwise = match (horizon_end(row, asked.steady_since), &row.state) {
         (Some(end), State::Unknown(doubt)) => {

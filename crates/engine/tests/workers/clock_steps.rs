@@ -95,6 +95,23 @@ async fn attack_20_a_forward_step_after_the_doubt_restarts_its_horizon() {
     assert!(matches!(arrived, Arrived::Unsettled { .. }), "{arrived:?}");
 }
 
+/// A node is restarted right after the clock was set forward. It cannot know of the step, and the horizon of
+/// a record that another process left `unknown` seemed to lie in the past: the retry executed while the first
+/// request was on its way. So a node counts the horizon from its own start at the earliest.
+#[tokio::test]
+async fn attack_20_a_node_that_starts_after_a_forward_step_counts_the_horizon_from_its_start() {
+    let machine = Machine::new();
+    let (first, route) = (machine.process().await, with_horizon(|_| ()));
+    let id = doubted(&first, &route, "k").await;
+    machine.set_clock(3_600);
+    let second = machine.process().await;
+    let probe = Script::finding([Found::DidNotHappen]);
+    let _ = reconcile(&second, &probe).await;
+    assert_eq!(probe.questions(), 1);
+    assert_eq!(state(&second, id).await, StateKind::Unknown);
+    assert_eq!(second.stats().clock_steps, ClockSteps::default(), "it saw no step");
+}
+
 /// `first` was running when the clock was set back by an hour, and `second` started afterwards.
 /// `first` must not lapse the fresh lease of `second`, neither for a retry nor for the sweeper. It
 /// executes nothing itself, and says why.
