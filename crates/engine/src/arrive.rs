@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use oncegate_core::decide::{Arrival, Decision, Event, Lease, Next, Notice, Step, decide};
+use oncegate_core::fingerprint::Comparison;
 use oncegate_core::identity::{RecordId, Version};
 use oncegate_core::record::{Execution, GoneStatus, Record, State, StateKind};
 use oncegate_core::response::Answer;
-use oncegate_core::scope::{Address, Scope};
+use oncegate_core::scope::Address;
 use oncegate_core::time::{Now, Timestamp};
 use oncegate_store::shared_cache::Kept;
 use oncegate_store::{Effect, Kind, Outcome, Store, Write};
@@ -22,7 +23,7 @@ use crate::drive::ROUNDS_MAX;
 use crate::engine::Engine;
 use crate::held::Held;
 use crate::meters::{Repeat, observe};
-use crate::route::Route;
+use crate::route::{FormerRecords, FormerScope, Route};
 use crate::settle::Settlement;
 use crate::writer::InFlight;
 
@@ -238,30 +239,33 @@ impl<S: Store> Engine<S> {
     /// then the last of them is past retention.
     ///
     /// Reading the former address and then writing at the own one is no race. Nodes of those
-    /// releases are refused by a store that this release has opened, and this release never
+    /// releases are refused by a store that a node of this release has used, and this release never
     /// inserts at a former address (see [`Reserve`]): it only changes the row that is there, on
     /// the condition of its version. So once a former address was seen empty it stays empty, and
     /// until then every node goes there. Of a route that has got a name in this deploy that holds
     /// once the nodes with the old configuration are gone.
     pub(crate) async fn locate(&self, asked: &mut Asked) -> Result<(), Unavailable> {
         let Event::Arrive(arrival) = &mut asked.event else { return Ok(()) };
-        let at = |scope: &Scope| Address { scope: scope.clone(), key: arrival.address.key.clone() };
+        let key = &arrival.address.key;
+        let at =
+            |former: &FormerScope| (Address { scope: former.scope.clone(), key: key.clone() }, former.holds);
         let former: Vec<_> = asked.former.iter().map(at).collect();
-        let ids: Vec<_> = std::iter::once(asked.id).chain(former.iter().map(RecordId::of)).collect();
+        let former_ids = former.iter().map(|(address, _)| RecordId::of(address));
+        let ids: Vec<_> = std::iter::once(asked.id).chain(former_ids).collect();
         let reading = tokio::time::timeout(self.0.options.store_timeout, self.0.store.read(&ids));
         let rows = reading.await.map_err(|_| Unavailable::store("it did not answer in time"))?;
         let rows = rows.map_err(Unavailable::store)?;
         // The first row is at the own address, the others are at the former ones.
         let mut addresses = std::iter::once(None).chain(former.into_iter().map(Some));
         for (row, id) in rows.into_iter().zip(ids) {
-            let address = addresses.next().flatten();
-            if row.map_err(Unavailable::store)?.is_none() {
-                continue;
-            }
-            if let Some(address) = address {
+            let former = addresses.next().flatten();
+            let Some(row) = row.map_err(Unavailable::store)? else { continue };
+            let Some((address, holds)) = former else { break };
+            let is_same = row.fingerprint.compare(arrival.fingerprint) == Comparison::Same;
+            if holds == FormerRecords::OfTheRoute || is_same {
                 (arrival.address, asked.id, asked.is_former) = (address, id, true);
+                break;
             }
-            break;
         }
         asked.former.clear();
         Ok(())
@@ -307,7 +311,7 @@ pub struct Asked {
     pub(crate) event: Event,
     pub(crate) id: RecordId,
     /// Where else its record may be; empty once that is known.
-    former: Vec<Scope>,
+    former: Vec<FormerScope>,
     /// Its record was found at a former address.
     pub(crate) is_former: bool,
 }
@@ -322,7 +326,7 @@ impl Asked {
 
     /// Its record may also be in one of these scopes; see [`Route::former_scopes`].
     #[must_use]
-    pub fn or_in(mut self, former: Vec<Scope>) -> Self {
+    pub fn or_in(mut self, former: Vec<FormerScope>) -> Self {
         self.former = former;
         self
     }
@@ -350,7 +354,7 @@ fn clock_too_uncertain(now: Now) -> Unavailable {
 
 /// The record was removed between two looks at it. Nothing may be inserted at a former address.
 pub(crate) fn former_is_gone() -> Unavailable {
-    Unavailable::store("the record of an earlier release was removed meanwhile")
+    Unavailable::store("the record at the key's former address was removed meanwhile; retry")
 }
 
 /// What is told with a write in doubt. One that would have run the request is cleaned up. One
@@ -449,7 +453,7 @@ impl<'a, S: Store> Reserve<'a, S> {
             let submitted = Instant::now();
             let ticket = self.engine.0.writer.submit(write).map_err(|_| Unavailable::Overloaded)?;
             // A key that is quarantined is granted nothing, and to clean it up would free it.
-            let is_quarantined = over.is_none() && matches!(step.decision, Decision::Unsettled { .. });
+            let is_quarantined = step.notices.contains(&Notice::Parked);
             self.may_land = (!is_quarantined).then_some(over);
             let timeout = self.engine.0.options.store_timeout;
             match ticket.outcome_within(timeout, &self.engine.0.breaker).await {

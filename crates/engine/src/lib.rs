@@ -58,7 +58,7 @@ pub use operate::{Act, Operator, Told};
 pub use options::{BackgroundWorkers, NoRandomness, Options, Randomness, Shared};
 pub use outbox::{Delivering, Delivery, Effect, Effects, OUTAGE, Outbox, OutboxOptions, Sent};
 pub use probe::{Asking, Found, NoProbe, OnlyOf, Patience, Probe};
-pub use route::{RequestIdentity, Route};
+pub use route::{FormerRecords, FormerScope, RequestIdentity, Route};
 pub use settle::{Settled, Settlement, StillSettling};
 pub use workers::{
     About, Finisher, Finishing, Heard, Left, Life, Message, Pass, Runs, Says, Worker, WorkerOptions, Workers,

@@ -35,6 +35,27 @@ pub struct RequestIdentity {
     /// Texts that stood in this route's scopes before: route patterns, which earlier releases
     /// used, and former names.
     pub former: Vec<Operation>,
+    /// What the defaults were called in the scopes of earlier releases. The route may have been
+    /// added for what they served; their keys may also be of other requests.
+    pub defaults: Option<Operation>,
+}
+
+/// A scope that may hold the record of a request, besides its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FormerScope {
+    /// The scope.
+    pub scope: Scope,
+    /// Which records in it count.
+    pub holds: FormerRecords,
+}
+
+/// Which records of a former scope are those of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FormerRecords {
+    /// Whichever has its key: the scope was this route's own.
+    OfTheRoute,
+    /// Only one with its key and the same fingerprint: the scope was shared with other routes.
+    OfTheSameRequest,
 }
 
 impl Route {
@@ -81,8 +102,7 @@ impl Route {
         &self.0.name
     }
 
-    /// The scope of a tenant's keys, of jobs: their operation is a name that the programmer has
-    /// given them.
+    /// The scope of a job's key: the tenant, and by policy the job's name.
     pub fn scope(&self, tenant: &str) -> Result<Scope, ScopeError> {
         match self.0.policy.scope {
             ScopeWidth::Tenant => Scope::tenant(tenant),
@@ -90,10 +110,10 @@ impl Route {
         }
     }
 
-    /// The scope of a tenant's keys, of HTTP requests. It depends on the request, or on the
-    /// declared name of the operation; never on the spelling of a pattern, nor on which of
-    /// several routes serves the request. So a retry finds its record after the routes were
-    /// changed, and while nodes with old and new routes run side by side.
+    /// The scope of an HTTP request's key. It depends on the request, or on the declared name of
+    /// the operation; never on the spelling of a pattern, nor on which of several routes serves
+    /// the request. So a retry finds its record after the routes were changed, and while nodes
+    /// with old and new routes run side by side.
     pub fn scope_of_request(&self, tenant: &str, method: &str, path: &str) -> Result<Scope, ScopeError> {
         match (self.0.policy.scope, &self.0.requests.name) {
             (ScopeWidth::Tenant, _) => Scope::tenant(tenant),
@@ -102,18 +122,24 @@ impl Route {
         }
     }
 
-    /// Where else the record of a request may be, whose scope is `scope`: under a pattern of the
-    /// route, as earlier releases stored it, or under what the route's identity was before it got
-    /// its name.
+    /// Other scopes that may hold the record of a request in `scope`: a pattern of the route, as
+    /// earlier releases stored it, a former name, or method and path from before it got its name.
     #[must_use]
-    pub fn former_scopes(&self, scope: &Scope, method: &str, path: &str) -> Vec<Scope> {
+    pub fn former_scopes(&self, scope: &Scope, method: &str, path: &str) -> Vec<FormerScope> {
         if self.0.policy.scope == ScopeWidth::Tenant {
             return Vec::new();
         }
         let (tenant, requests) = (scope.tenant_str(), &self.0.requests);
         let unnamed = requests.name.iter().map(|_| Scope::tenant_and_request(tenant, method, path));
         let former = requests.former.iter().map(|text| Scope::tenant_and_operation(tenant, text));
-        unnamed.chain(former).flatten().filter(|former| former != scope).collect()
+        let own = unnamed.chain(former).map(|scope| (scope, FormerRecords::OfTheRoute));
+        let defaults = requests.defaults.iter().filter(|text| !requests.former.contains(text));
+        let shared =
+            defaults.map(|text| (Scope::tenant_and_operation(tenant, text), FormerRecords::OfTheSameRequest));
+        own.chain(shared)
+            .filter_map(|(former, holds)| Some(FormerScope { scope: former.ok()?, holds }))
+            .filter(|former| former.scope != *scope)
+            .collect()
     }
 
     /// A request on this route. It has no token yet: the engine draws one when it reserves, each

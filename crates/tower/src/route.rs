@@ -53,7 +53,8 @@ impl Routes {
     pub fn otherwise(mut self, policy: impl Into<Named>) -> Result<Self, RouteError> {
         let named = policy.into();
         if named.operation.is_some() {
-            let words = "a name is one route's: under a name for all paths, they would all be one operation";
+            let words =
+                "an operation name is only for a single route: here it would make all paths one operation";
             return Err(RouteError(format!("\"*\": {words}")));
         }
         let policy = &named.policy;
@@ -264,15 +265,20 @@ impl Named {
         if let Some(name) = &self.operation
             && (name.is_empty() || name.len() > NAME_CHARS_MAX || !name.chars().all(is_name))
         {
-            return Err(wrong(name, "is no name: expected up to 64 letters, digits, '-', '_' and '.'"));
+            let why = format!(
+                "is not a valid name: expected 1 to {NAME_CHARS_MAX} letters, digits, '-', '_' or '.'"
+            );
+            return Err(wrong(name, &why));
         }
         // Earlier releases told keys apart by these texts: the route's own, or that of the
         // defaults, where the route was added since.
-        let before = [Ok(pattern.clone()), operation(method, "*")];
-        let former: Result<Vec<_>, _> =
-            before.into_iter().chain(self.former.iter().map(|text| read(text))).collect();
-        let requests =
-            RequestIdentity { name: self.operation.as_deref().map(read).transpose()?, former: former? };
+        let declared = self.former.iter().map(|text| read(text));
+        let former: Result<Vec<_>, _> = std::iter::once(Ok(pattern.clone())).chain(declared).collect();
+        let requests = RequestIdentity {
+            name: self.operation.as_deref().map(read).transpose()?,
+            former: former?,
+            defaults: Some(operation(method, "*")?),
+        };
         Ok(Route::of_requests(&self.name, self.policy.clone(), pattern, requests))
     }
 }

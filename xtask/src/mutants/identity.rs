@@ -57,8 +57,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "an unchecked fingerprint matches every operation",
         "decide",
         "crates/core/src/decide.rs",
-        "Comparison::Unchecked => record.operation != arrival.operation,",
-        "Comparison::Unchecked => false,",
+        "record.operation != arrival.operation || is_told_apart",
+        "is_told_apart && false",
     ),
     core(
         "an unchecked fingerprint names no operation",

@@ -115,8 +115,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     engine(
         "a token is asked about twice",
         ARRIVE,
-        "arrival.token = token;",
-        "let _ = (&arrival.token, token);",
+        "arrival.token = self.new_token()?;",
+        "let _ = self.new_token()?;",
     ),
     engine(
         "work that nobody said begins is released when it is dropped",

@@ -25,7 +25,7 @@ fn today() -> Route {
     let mut policy = Profile::Lenient.policy();
     policy.in_progress = WhileInProgress::Reject;
     let pattern = Operation::new(PATTERN).unwrap();
-    let requests = RequestIdentity { name: None, former: vec![pattern.clone()] };
+    let requests = RequestIdentity { former: vec![pattern.clone()], ..RequestIdentity::default() };
     Route::of_requests("lenient", policy, pattern, requests)
 }
 
@@ -99,4 +99,33 @@ async fn attack_22_a_reserve_in_doubt_at_a_former_address_is_cleaned_up_there() 
     let held = granted(engine.go_on(&route, &mut again).await.unwrap());
     assert_eq!((again.id(), held.id()), (at(&before), at(&before)));
     done(held, complete("paid")).await;
+}
+
+/// The defaults of an earlier release kept the keys of all their paths in one scope. A route that is served apart
+/// found the record of another path's request there, and answered with its response: a payment got an e-mail's.
+#[tokio::test]
+async fn attack_22_a_record_of_the_defaults_counts_only_for_the_same_request() {
+    let defaults = Operation::new("POST *").unwrap();
+    let requests = RequestIdentity { defaults: Some(defaults.clone()), ..RequestIdentity::default() };
+    let route =
+        Route::of_requests("lenient", today().policy().clone(), Operation::new(PATTERN).unwrap(), requests);
+    let engine = start(shaky(), Options::default()).await;
+    let before = Scope::tenant_and_operation("acme", &defaults).unwrap();
+    let old = granted(engine.arrive(&route, arrival(&route, before.clone())).await.unwrap());
+    done(old, complete("sent")).await;
+
+    let own = route.scope_of_request("acme", "POST", PATH).unwrap();
+    let former = route.former_scopes(&own, "POST", PATH);
+    let other = Arrival { fingerprint: Fingerprint::from_parts(1, [8; 32]), ..arrival(&route, own.clone()) };
+    let mut asked = Asked::new(other).or_in(former.clone());
+    drop(granted(engine.go_on(&route, &mut asked).await.unwrap()));
+    assert_eq!(asked.id(), at(&own), "another request runs");
+
+    let engine = start(shaky(), Options::default()).await;
+    let old = granted(engine.arrive(&route, arrival(&route, before.clone())).await.unwrap());
+    done(old, complete("sent")).await;
+    let mut asked = Asked::new(arrival(&route, own)).or_in(former);
+    let replay = engine.go_on(&route, &mut asked).await.unwrap();
+    assert!(matches!(replay, Arrived::Replay { .. }), "the same request: {replay:?}");
+    assert_eq!(asked.id(), at(&before));
 }

@@ -354,9 +354,9 @@ async fn attack_22_a_declared_name_outlives_the_path() {
     moved.send(after.addr).await.expect_replay(200, "run 1");
     assert_eq!(world.effects(), 1);
     let refused = |named: Named| Routes::none().otherwise(named).unwrap_err().to_string();
-    assert!(refused(named()).contains("one route's"), "{}", refused(named()));
+    assert!(refused(named()).contains("only for a single route"), "{}", refused(named()));
     let wrong = Routes::none().route("POST /a", Named::from(lenient()).operation("create order"));
-    assert!(wrong.unwrap_err().to_string().contains("is no name"));
+    assert!(wrong.unwrap_err().to_string().contains("is not a valid name"));
 }
 
 /// `ietf`, but for a fingerprint that checks nothing.
