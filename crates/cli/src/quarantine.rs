@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, UNIX_EPOCH};
 
-use oncegate::{AnyStore, Engine, Options, Store as _};
+use oncegate::{AnyStore, Engine, Store as _};
 use oncegate_core::time::Timestamp;
 use oncegate_engine::Operator;
 use oncegate_gateway::reconcile::Moment;
@@ -15,14 +15,17 @@ use crate::output::{self, one_line};
 use crate::source::{Source, Trouble, Where};
 use crate::streams::{print, say};
 
-/// Nodes that run read the windows every two seconds; after this they all have.
+/// Running nodes read the windows every two seconds by default; after this long they have.
 const NODES_HAVE_READ: Duration = Duration::from_secs(5);
 
 /// Hold back the keys of a lost window of time until an operator releases them.
 ///
-/// After a backup was restored, keys that were used between the backup and the restore have no record, and would run again. While a
-/// window is declared, such a key is answered `outcome_unknown` and becomes a dead letter: by the time in a UUID of version 7, or by
-/// the configured request_time_header; a key without either counts as inside.
+/// After a backup was restored, keys that were used between the backup and the restore have no
+/// record and would run again. While a window is declared, such a key is answered
+/// `outcome_unknown` and becomes a dead letter. A key's time is that of its UUID version 7, or of
+/// the configured request_time_header; a key without either counts as inside the window.
+///
+/// Needs the store itself (--store): gateways refuse everything after a restore.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Args {
@@ -48,7 +51,7 @@ struct Declare {
     /// When the store was restored [default: now]
     #[arg(long, value_name = "TIME")]
     until: Option<String>,
-    /// Why, for whoever reads the list
+    /// Why; shown by `quarantine list`
     #[arg(long, value_name = "TEXT", default_value = "a backup was restored")]
     reason: String,
     /// Who does it [default: your login name]
@@ -69,7 +72,7 @@ struct List {
     json: bool,
 }
 
-/// End a window: the keys that it still holds back did not happen, and may run.
+/// End a window: settle what it still holds back as "did not happen", so that retries run.
 #[derive(clap::Args)]
 struct Release {
     /// The window's id, as `quarantine list` prints it
@@ -77,7 +80,7 @@ struct Release {
     id: String,
     #[command(flatten)]
     source: Where,
-    /// Why, for whoever reads the records' stories
+    /// Why; kept in each record's audit trail
     #[arg(long, value_name = "TEXT")]
     reason: String,
     /// Who does it [default: your login name]
@@ -122,7 +125,7 @@ async fn declare(args: &Declare) -> Result<ExitCode, Trouble> {
     }
     let code = print(
         format!(
-            "{} holds back keys without a record from {} to {}\n",
+            "{} holds back keys without a record from {} to {}, released keys and accepted work\n",
             declared.id,
             shown(since),
             shown(until)
@@ -130,8 +133,9 @@ async fn declare(args: &Declare) -> Result<ExitCode, Trouble> {
         .as_bytes(),
     );
     say(format_args!(
-        "nodes that start now go by it, and nodes that run within a few seconds: let them take traffic only then. What it holds back is among \
-         `oncegate dead list`. Afterwards: oncegate quarantine release {}",
+        "nodes that start now apply it at once, running nodes within a few seconds; send them traffic only \
+         after that. Held-back keys are in `oncegate dead list`. When you are done: oncegate quarantine \
+         release {} --reason TEXT",
         declared.id
     ));
     Ok(code)
@@ -185,17 +189,17 @@ async fn release(args: &Release) -> Result<ExitCode, Trouble> {
     Ok(print(format!("{} {before}; keys that may run now: {keys}\n", args.id).as_bytes()))
 }
 
-/// A node of one's own over the store. A gateway that runs may be the one that must be restarted.
+/// A node of this command over the store. A gateway that runs may be the one that must be restarted.
 async fn open(source: &Where) -> Result<Engine<AnyStore>, Trouble> {
-    let Source::Store(store) = source.open().await? else { return Err(only_stores()) };
-    let options = Options::default();
-    let options = Options { node: format!("{} (command line)", options.node).into(), ..options };
-    Engine::start(*store, options).await.map_err(|error| Trouble::Failed(error.to_string()))
+    match source.open().await?.into_acting().await? {
+        Source::Engine(engine) => Ok(engine),
+        Source::Store(_) | Source::Gateway { .. } => Err(only_stores()),
+    }
 }
 
 fn only_stores() -> Trouble {
-    let words = "quarantines are declared in the store itself, because gateways refuse everything after a restore: name it with --store, or in \
-                 ONCEGATE_STORE";
+    let words = "`oncegate quarantine` needs the store, because gateways refuse everything after a restore: pass \
+                 --store URL or set ONCEGATE_STORE";
     Trouble::Wrong(words.to_owned())
 }
 
@@ -208,8 +212,8 @@ fn operator(name: Option<&str>, reason: &str) -> Result<Operator, Trouble> {
 
 fn moment(flag: &str, text: &str) -> Result<Moment, Trouble> {
     Moment::read(text).ok_or_else(|| {
-        let expected = "expected the like of 2026-11-16T09:30:00Z, or seconds since 1970";
-        Trouble::Wrong(format!("{flag} {text:?} is no moment: {expected}. Nothing was changed"))
+        let expected = "expected RFC 3339 such as 2026-11-16T09:30:00Z, or seconds since 1970";
+        Trouble::Wrong(format!("{flag} {text:?} is not a time: {expected}. Nothing was changed"))
     })
 }
 

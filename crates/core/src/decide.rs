@@ -18,7 +18,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::fingerprint::Comparison;
+use crate::fingerprint::{Comparison, Fingerprint};
 use crate::identity::{Token, Version};
 use crate::problem;
 use crate::record::{
@@ -112,8 +112,12 @@ fn arrive(record: Option<&Record>, arrival: &Arrival, now: Now) -> Step {
     let misused = match record.fingerprint.compare(arrival.fingerprint) {
         Comparison::Same => false,
         Comparison::Other => true,
-        // A key of one operation never answers for another, also where no content is checked.
-        Comparison::Unchecked => record.operation != arrival.operation,
+        // A key of one operation never answers for another, also where no content is checked. A pattern
+        // with a parameter names many operations; only a record of an earlier release may go by it.
+        Comparison::Unchecked => {
+            let is_told_apart = record.fingerprint != Fingerprint::NONE && arrival.operation.is_pattern();
+            record.operation != arrival.operation || is_told_apart
+        }
     };
     if misused && arrival.misuse == Misuse::Refuse {
         return Step::keep(Decision::Mismatch);
@@ -554,12 +558,25 @@ fn cancel(record: &Record, now: Now) -> Step {
     }
 }
 
+/// The quarantines that hold a record back, by id.
+fn windows_of(record: &Record) -> Option<&str> {
+    record.last_error.as_ref().filter(|reason| reason.code() == QUARANTINED).map(Reason::detail)
+}
+
 /// What waits to run, or may run again, may have run in the time that was lost: an operator says what became of it.
 fn hold_back(record: &Record, windows: &str, now: Now) -> Step {
     match &record.state {
         State::Pending { .. } | State::FailedRetryable => {
             let next = Record { settled_at: None, ..touched(record, now) };
             Step::put(quarantined(next, windows, now), Decision::Done).noting(Notice::Parked)
+        }
+        // Held back already: from now on by this window too.
+        State::Unknown(_)
+            if windows_of(record).is_some_and(|held| !held.split(',').any(|one| one == windows)) =>
+        {
+            let held = windows_of(record).unwrap_or_default();
+            let both = Reason::new(QUARANTINED, format!("{held},{windows}"));
+            Step::put(Record { last_error: Some(both), ..touched(record, now) }, Decision::Done)
         }
         // Nothing runs again while these stand. A lapsed lease and a doubt end by their crash policy and by
         // probes, which ask about the life, and so about an attempt in the lost time too.
@@ -761,9 +778,8 @@ fn holds(grounds: &Grounds, record: &Record) -> bool {
 ///
 /// The horizon counts from the latest of three moments. The lease's end: until then the holder may
 /// send. The moment the record became `unknown`: if the clock stepped forward, the lease's end
-/// says nothing about how much time has passed. And the last step forward that the asking node
-/// noticed, which may have come after the record became `unknown`. A step that no running node
-/// noticed cannot be counted.
+/// says nothing about how much time has passed. And the moment since which the asking node has seen
+/// the clock run without a step forward: a step may have come after the record became `unknown`.
 #[must_use]
 pub fn horizon_end(record: &Record, steady_since: Timestamp) -> Option<Timestamp> {
     let State::Unknown(doubt) = &record.state else { return None };

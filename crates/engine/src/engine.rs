@@ -128,7 +128,7 @@ impl<S: Store> Engine<S> {
             inner.herald.start(&inner, &channel);
         }
         let engine = Self(inner);
-        engine.start_watching_history().await.map_err(StartError::History)?;
+        Box::pin(engine.start_watching_history()).await.map_err(StartError::History)?;
         if let BackgroundWorkers::Default(options) = &engine.0.options.workers {
             engine.start_default_workers(options);
         }
@@ -328,7 +328,7 @@ impl fmt::Display for StartError {
         match self {
             Self::Clock(error) => write!(f, "the store's clock could not be read: {error}"),
             Self::Thread(error) => write!(f, "the writer's thread could not be started: {error}"),
-            Self::History(error) => write!(f, "the store's quarantines could not be read: {error}"),
+            Self::History(error) => write!(f, "the store's history could not be checked: {error}"),
             Self::Options(error) => write!(f, "invalid option: {error}"),
         }
     }

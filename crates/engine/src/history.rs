@@ -1,11 +1,14 @@
 //! Whether the store still has what this process wrote, and which keys it may have lost.
 //!
-//! Every few seconds the engine has the store check its history ([`Store::check_history`]) and reads the quarantines. Once the history is
-//! lost, the engine refuses every request, also those that its cache could answer, and its workers rest: what it remembers is of a state that the
-//! store no longer has. Attempts that are under way go on, and what became of them is still submitted: a write over a row that was lost is
-//! refused by its version, and a response that cannot be recorded is not sent.
+//! Every few seconds the engine has the store check its history ([`Store::check_history`]) and
+//! reads the quarantines. Once the history is lost, what the engine remembers is of a state that
+//! the store no longer has. So it refuses every request, also those that its cache could answer,
+//! and its workers rest. Attempts that are under way go on, and what became of them is still
+//! submitted: a write over a row that was lost is refused by its version, and a response that
+//! cannot be recorded is not sent.
 //!
-//! A key without a record whose time lies in an active quarantine does not run: it is recorded as `unknown` and parked, for an operator.
+//! A key without a record whose time lies in an active quarantine does not run: it is recorded as
+//! `unknown` and parked, for an operator.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
@@ -43,7 +46,7 @@ impl StoreHistory {
         self.is_lost.load(Ordering::Acquire)
     }
 
-    /// Said once, and for good.
+    /// Marks the history as lost, for good, and logs it once.
     pub(crate) fn lose(&self) {
         if !self.is_lost.swap(true, Ordering::AcqRel) {
             gauge!(names::STORE_RESTORED).set(1.0);
@@ -62,7 +65,7 @@ impl StoreHistory {
         if !self.has_windows.load(Ordering::Acquire) {
             return Admission::Open;
         }
-        // A key's own time cannot be changed by whoever sends the request again.
+        // The time in the key comes before the header: a retry cannot change it.
         let time = arrival.address.key.time().or(arrival.sent_at);
         let windows = Arc::clone(&self.windows.read().unwrap_or_else(PoisonError::into_inner));
         let covering: Vec<_> =
@@ -86,16 +89,23 @@ impl<S: Store> Inner<S> {
     /// One look: the watermark, then the quarantines.
     async fn check_history(&self) -> Result<(), StoreError> {
         let _looking = self.history.looking.lock().await;
+        self.check_watermark().await?;
+        if self.history.is_lost() { Ok(()) } else { self.read_quarantines().await }
+    }
+
+    async fn check_watermark(&self) -> Result<(), StoreError> {
         match self.store.check_history().await {
             Ok(History::Intact) => {}
             Ok(History::Lost) => self.history.lose(),
             Err(error) if error.kind() == Kind::Restored => self.history.lose(),
             Err(error) => return Err(error),
         }
-        if !self.history.is_lost() {
-            let windows = self.store.quarantines().await?;
-            self.history.set_windows(windows.into_iter().filter(|one| one.released_at.is_none()).collect());
-        }
+        Ok(())
+    }
+
+    async fn read_quarantines(&self) -> Result<(), StoreError> {
+        let windows = self.store.quarantines().await?;
+        self.history.set_windows(windows.into_iter().filter(|one| one.released_at.is_none()).collect());
         Ok(())
     }
 }
@@ -111,7 +121,7 @@ async fn watch<S: Store>(inner: Weak<Inner<S>>, every: Duration) {
             return;
         }
         if let Err(error) = inner.check_history().await {
-            tracing::debug!(%error, "the store's history could not be checked; trying again");
+            tracing::warn!(%error, "failed to check the store's history; trying again");
         }
     }
 }
@@ -121,33 +131,40 @@ async fn watch<S: Store>(inner: Weak<Inner<S>>, every: Duration) {
 pub struct ReleasedQuarantine {
     /// It was active until now.
     pub was_active: bool,
-    /// So many keys that it held back may run again.
+    /// How many of its keys may run again.
     pub keys: usize,
 }
 
 impl<S: Store> Engine<S> {
-    /// The first look, before anything is served; and the task that goes on looking.
+    /// The first look, before anything is served; and the task that goes on looking. A node starts
+    /// also where nothing can be written yet, but never without having read the quarantines.
     pub(crate) async fn start_watching_history(&self) -> Result<(), StoreError> {
         gauge!(names::STORE_RESTORED).set(0.0);
-        self.0.check_history().await?;
+        if let Err(error) = self.0.check_watermark().await {
+            tracing::warn!(%error, "failed to check the store's history; trying again");
+        }
+        self.0.read_quarantines().await?;
         let task = watch(Arc::downgrade(&self.0), self.0.options.check_history_every);
         let task = self.0.runtime.spawn(task).abort_handle();
         *self.0.history.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
         Ok(())
     }
 
-    /// Whether the store was found restored to an earlier state: then nothing runs until this process is restarted.
+    /// Whether the store was found restored to an earlier state: then nothing runs until this
+    /// process is restarted.
     #[must_use]
     pub fn is_restored(&self) -> bool {
         self.0.history.is_lost()
     }
 
-    /// Checks the store's history and reads the quarantines, now. The engine does so by itself every few seconds.
+    /// Checks the store's history and reads the quarantines, now. The engine does so by itself
+    /// every few seconds.
     pub async fn check_history(&self) -> Result<(), Arc<StoreError>> {
         Ok(self.0.check_history().await?)
     }
 
-    /// Removes what this process left in the store to recognise it by. For its end: afterwards nothing may be asked of it.
+    /// Removes this process's watermark from the store. Call it last: afterwards nothing may be
+    /// asked of this engine.
     pub async fn leave(&self) -> Result<(), Arc<StoreError>> {
         if let Some(task) = self.0.history.task.lock().unwrap_or_else(PoisonError::into_inner).take() {
             task.abort();
@@ -155,8 +172,9 @@ impl<S: Store> Engine<S> {
         Ok(self.0.store.leave().await?)
     }
 
-    /// Declares that keys of this time may have been lost, and holds back every record that could run again: it
-    /// may have run in that time. Nodes that run already learn of it with their next look.
+    /// Declares that keys of this time may have been lost. Also holds back released keys and
+    /// accepted work, which may have run in that time. Running nodes learn of it at their next
+    /// check.
     ///
     /// May be called again after an error: what is held back already stays so.
     pub async fn declare_quarantine(
@@ -175,8 +193,8 @@ impl<S: Store> Engine<S> {
         };
         self.0.store.declare_quarantine(&quarantine).await?;
         self.0.check_history().await?;
-        for state in [StateKind::FailedRetryable, StateKind::Pending] {
-            self.hold_back(state, &quarantine.id, operator).await?;
+        for state in [StateKind::FailedRetryable, StateKind::Pending, StateKind::Unknown] {
+            self.hold_back(state, &quarantine, operator).await?;
         }
         Ok(quarantine)
     }
@@ -185,16 +203,20 @@ impl<S: Store> Engine<S> {
     async fn hold_back(
         &self,
         state: StateKind,
-        window: &str,
+        window: &Quarantine,
         operator: &Operator,
     ) -> Result<(), Arc<StoreError>> {
-        let event = Event::HoldBack { windows: window.into() };
+        let event = Event::HoldBack { windows: window.id.clone() };
+        let skew = self.0.options.quarantine_skew;
+        // What another window holds back may be outside of this one. What may run is held back whatever its time.
+        let is_held =
+            |record: &Record| state != StateKind::Unknown || window.covers(record.address.key.time(), skew);
         let who = self.operator_who(operator);
         let filter = Filter { state: Some(state), ..Filter::default() };
         let mut after = None;
         loop {
             let page = self.0.store.browse(&filter, after.as_ref(), PAGE).await?;
-            for record in page.records {
+            for record in page.records.into_iter().filter(is_held) {
                 self.step_as(&event, Some(Arc::new(record)), &who).await?;
             }
             after = page.next;
@@ -204,9 +226,10 @@ impl<S: Store> Engine<S> {
         }
     }
 
-    /// Ends a quarantine: the keys that it held back, and no other active one does, did not happen, says the operator, and may run.
+    /// Ends a quarantine. Keys that no other active quarantine holds back are settled as "did not
+    /// happen", in the operator's name, and may run.
     ///
-    /// Nodes learn of it with their next look, and hold keys back until then: call it again after that, to let go of those too.
+    /// Nodes hold keys back until their next check: call it again after that, for those too.
     pub async fn release_quarantine(
         &self,
         id: &str,
@@ -215,12 +238,11 @@ impl<S: Store> Engine<S> {
         let was_active = self.0.store.release_quarantine(id, self.now().at).await?;
         self.0.check_history().await?;
         let all = self.0.store.quarantines().await?;
-        let is_known = all.iter().any(|one| &*one.id == id);
         let active: Vec<_> = all.iter().filter(|one| one.released_at.is_none()).map(|one| &*one.id).collect();
         let mut keys = 0;
         let mut after = None;
         let filter = Filter { state: Some(StateKind::Unknown), parked: Some(true), ..Filter::default() };
-        while is_known {
+        loop {
             let page = self.0.store.browse(&filter, after.as_ref(), PAGE).await?;
             for record in page.records.iter().filter(|record| is_held_by(record, id, &active)) {
                 let decision = self.operate(record.id, record.version, Act::DidNotHappen, operator).await?;
@@ -246,7 +268,7 @@ fn is_held_by(record: &Record, id: &str, active: &[&str]) -> bool {
         })
 }
 
-/// Short enough to be typed, and one of its own: the moment in seconds, and some randomness.
+/// Short enough to type, and unique: the time in seconds, and 16 random bits.
 fn new_id(now: Timestamp) -> Box<str> {
     let random = getrandom::u32().unwrap_or_default() & 0xffff;
     format!("q{:x}-{random:04x}", now.as_micros() / 1_000_000).into()

@@ -191,6 +191,7 @@ impl Gateway {
         // What they had begun is found again, here or on another node.
         drop(self.workers);
         drop(self.outbox);
+        let _ = tokio::time::timeout(Duration::from_secs(1), self.engine.leave()).await;
         // Until here operators could ask how far it is.
         drop(self.stop);
         let _ = tokio::time::timeout(Duration::from_secs(1), self.administering).await;

@@ -115,8 +115,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     workers(
         "an operator's act is told without his name",
         OPERATE,
-        "Who { name: Some(source.clone()), reason: Some(reason.clone()), ..self.0.who.clone() }",
-        "Who { reason: Some(reason.clone()), ..self.0.who.clone() }",
+        "            name: Some(format!(\"operator {}\", operator.name).into()),\n            reason",
+        "            reason",
     ),
     workers(
         "what a step tells is not written with it",
@@ -163,7 +163,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         package: "oncegate-store-sql",
         test: "conformance",
         file: "crates/store-sql/src/sqlite/apply.rs",
-        rule: "        match done {\n            Done::Applied => {\n                if let Some(entry) = &write.entry {\n                    trail::tell(self.connection, entry)?;\n                }\n",
+        rule: "        match done {\n            Done::Applied => {\n                self.append.wrote();\n                if let Some(entry) = &write.entry {\n                    trail::tell(self.connection, entry)?;\n                }\n",
         without: "        if let Some(entry) = &write.entry {\n            trail::tell(self.connection, entry)?;\n        }\n        match done {\n            Done::Applied => {\n",
     },
 ];

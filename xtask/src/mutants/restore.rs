@@ -36,6 +36,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "        if self.is_restored() {\n            return None;\n        }\n",
         "",
     ),
+    Mutant {
+        name: "a commit off the happy path leaves the mark of a SQLite file as it was",
+        package: "oncegate-store-sql",
+        test: "lib",
+        file: "crates/store-sql/src/sqlite/append/change.rs",
+        rule: "let is_changed = self.has_written\n            || !self.fresh",
+        without: "let is_changed = !self.fresh",
+    },
+    engine(
+        "released keys and accepted work run again after a restore",
+        HISTORY,
+        "self.hold_back(state, &quarantine, operator).await?;",
+        "let _ = state;",
+    ),
     engine("a quarantine holds no key back", HISTORY, "if covering.is_empty() {", "if true {"),
     engine(
         "a key without a time counts as outside of a quarantine",

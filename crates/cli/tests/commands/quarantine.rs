@@ -24,7 +24,7 @@ fn plain(text: &str) -> String {
             })
             .collect::<String>()
     };
-    text.lines().map(|line| format!("{}\n", of_line(line))).collect()
+    text.lines().flat_map(|line| [of_line(line), "\n".to_owned()]).collect()
 }
 
 fn id(listed: &str) -> String {
@@ -45,8 +45,7 @@ async fn arrives_in(desk: &Desk, key: &str) -> &'static str {
     let engine = Engine::start(oncegate::open(&url).await.unwrap(), Options::default()).await.unwrap();
     let route = Route::of_profile(Profile::Ietf, Operation::new("POST /payments").unwrap());
     let key = Key::from_text(key).unwrap();
-    let arrival =
-        route.arrival(route.scope("acme").unwrap(), key, Fingerprint::from_parts(1, [1; 32]), None).unwrap();
+    let arrival = route.arrival(route.scope("acme").unwrap(), key, Fingerprint::from_parts(1, [1; 32]), None);
     let arrived = engine.arrive(&route, arrival).await.unwrap();
     match arrived {
         Arrived::Execute(_) => "runs",

@@ -224,3 +224,18 @@ async fn accepted_work_is_held_back_because_it_may_have_run_in_the_lost_time() {
     assert_eq!(engine.release_quarantine(&window, &ada()).await.unwrap().keys, 1);
     assert_eq!(row(&engine, id).await.state.kind(), StateKind::Pending, "a worker runs it");
 }
+
+/// A key is held back by one window, and then a second restore is declared that may have lost it too. A release of
+/// the first window freed it, although the second was active.
+#[tokio::test]
+async fn a_key_that_is_held_back_stays_so_under_a_second_window() {
+    let engine = start(MemoryStore::new(), Options::default()).await;
+    let (since, until, first) = quarantine(&engine).await;
+    is_held_back(&engine, &key_of(since, 1)).await;
+    let second = engine.declare_quarantine(since, until, &ada()).await.unwrap();
+    assert_eq!(engine.release_quarantine(&first, &ada()).await.unwrap().keys, 0);
+    let arrived = engine.arrive(&ietf(), request(&ietf(), &key_of(since, 1))).await.unwrap();
+    assert!(matches!(arrived, Arrived::Unsettled { parked: true, .. }), "{arrived:?}");
+    assert_eq!(engine.release_quarantine(&second.id, &ada()).await.unwrap().keys, 1);
+    drop(held(&engine, &ietf(), &key_of(since, 1)).await);
+}
