@@ -96,7 +96,7 @@ pub enum BackgroundWorkers {
 }
 
 impl Options {
-    /// Refuses durations that no moment can be computed with, and zero where it has no meaning.
+    /// Refuses durations above 100 years, and zero where it has no meaning.
     pub fn check(&self) -> Result<(), InvalidDuration> {
         check_max("cache_age_max", self.cache_age_max)?;
         check_max("linger", self.linger)?;
@@ -104,6 +104,8 @@ impl Options {
         check_max("doubt_patience", self.doubt_patience)?;
         check_positive("wait_poll", self.wait_poll)?;
         check_max("breaker_pause", self.breaker_pause)?;
+        check_positive("check_history_every", self.check_history_every)?;
+        check_max("quarantine_skew", self.quarantine_skew)?;
         match &self.workers {
             BackgroundWorkers::Default(options) => options.check(),
             BackgroundWorkers::None => Ok(()),

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncegate_core::duration::{DURATION_MAX, InvalidDuration, check_max, check_positive};
+use oncegate_core::duration::{DURATION_MAX, INTERVAL_MIN, InvalidDuration, check_max, check_positive};
 use oncegate_store::StoreError;
 use oncegate_store::jobs::Jobs;
 use tokio::sync::watch;
@@ -102,7 +102,7 @@ impl Default for OutboxOptions {
 }
 
 impl OutboxOptions {
-    /// Refuses durations that no moment can be computed with, and pauses of nothing.
+    /// Refuses durations above 100 years, and zero where it has no meaning.
     pub fn check(&self) -> Result<(), InvalidDuration> {
         check_positive("every", self.every)?;
         check_max("claim_slack", self.claim_slack)?;
@@ -115,12 +115,11 @@ impl OutboxOptions {
         if let Err(error) = self.check() {
             tracing::error!(%error, "outbox options are invalid; using the nearest allowed values");
         }
-        let least = Duration::from_millis(1);
         Self {
-            every: self.every.clamp(least, DURATION_MAX),
+            every: self.every.clamp(INTERVAL_MIN, DURATION_MAX),
             at_once: self.at_once,
             claim_slack: self.claim_slack.min(DURATION_MAX),
-            keep_every: self.keep_every.clamp(least, DURATION_MAX),
+            keep_every: self.keep_every.clamp(INTERVAL_MIN, DURATION_MAX),
             retention: self.retention.min(DURATION_MAX),
         }
     }

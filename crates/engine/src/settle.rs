@@ -17,6 +17,8 @@ use crate::held::{Ending, Held};
 
 const BACKOFF_FIRST: Duration = Duration::from_millis(20);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
+/// The same where the database rejects the write: its owner must act first.
+const REJECTED_PAUSE_MAX: Duration = Duration::from_mins(1);
 
 /// How an attempt ended.
 #[derive(Clone, Debug)]
@@ -216,7 +218,9 @@ impl<S: Store> Engine<S> {
             };
             tracing::warn!(%error, record = %id, "an attempt could not be settled yet; trying again in {pause:?}");
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(BACKOFF_MAX);
+            // A write that the database rejects divides the batch that it comes in: it comes seldom.
+            let pause_max = if error.is_rejection() { REJECTED_PAUSE_MAX } else { BACKOFF_MAX };
+            pause = (pause * 2).min(pause_max);
         }
     }
 }

@@ -24,7 +24,7 @@ use std::time::Duration;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use metrics::counter;
-use oncegate_core::duration::{DURATION_MAX, InvalidDuration, check_max, check_positive};
+use oncegate_core::duration::{DURATION_MAX, INTERVAL_MIN, InvalidDuration, check_max, check_positive};
 use oncegate_store::{Store, StoreError};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -89,7 +89,7 @@ impl Default for WorkerOptions {
 }
 
 impl WorkerOptions {
-    /// Refuses durations that no moment can be computed with, and pauses of nothing.
+    /// Refuses durations above 100 years, and zero where it has no meaning.
     pub fn check(&self) -> Result<(), InvalidDuration> {
         check_positive("sweep_every", self.sweep_every)?;
         check_positive("reap_every", self.reap_every)?;
@@ -102,12 +102,12 @@ impl WorkerOptions {
         check_positive("complete_every", self.complete_every)
     }
 
-    /// The same options, with each duration in its range. What is outside is reported: a worker's loop must neither spin nor panic.
+    /// The same options, with each duration in its range, so that a worker's loop neither spins
+    /// nor panics. What is outside is logged.
     fn within_limits(&self) -> Self {
         let mut options = self.clone();
         if let Err(error) = self.check() {
             tracing::error!(%error, "worker options are invalid; using the nearest allowed values");
-            let least = Duration::from_millis(1);
             for every in [
                 &mut options.sweep_every,
                 &mut options.reap_every,
@@ -116,7 +116,7 @@ impl WorkerOptions {
                 &mut options.watch_every,
                 &mut options.complete_every,
             ] {
-                *every = (*every).clamp(least, DURATION_MAX);
+                *every = (*every).clamp(INTERVAL_MIN, DURATION_MAX);
             }
             for span in [&mut options.apart_for, &mut options.reap_grace, &mut options.audit_retention] {
                 *span = (*span).min(DURATION_MAX);
@@ -165,10 +165,10 @@ impl Worker {
     /// Those that an engine starts by itself, unless told otherwise.
     pub const DEFAULT: [Self; 2] = [Self::Sweeper, Self::Reaper];
     /// Every kind.
-    pub const EVERY: [Self; 6] =
+    pub const ALL_KINDS: [Self; 6] =
         [Self::Sweeper, Self::Reaper, Self::Reconciler, Self::Apart, Self::Watcher, Self::Completer];
     /// How many kinds there are.
-    const KINDS: usize = Self::EVERY.len();
+    const KINDS: usize = Self::ALL_KINDS.len();
 
     /// The name, in metrics and logs.
     #[must_use]
@@ -235,8 +235,8 @@ impl Drop for Workers {
 }
 
 impl<S: Store> Engine<S> {
-    /// Starts all workers on the engine's runtime, but for the completer. The sweeper and the reaper that were started with the
-    /// engine end: these take over.
+    /// Starts all workers except the completer, on the engine's runtime. They take over from the
+    /// sweeper and the reaper that were started with the engine.
     #[must_use]
     pub fn start_workers(&self, options: &WorkerOptions, probe: &Arc<dyn Probe>) -> Workers {
         self.start_jobs(Job::of_engine(probe), options)
@@ -245,9 +245,10 @@ impl<S: Store> Engine<S> {
     /// Starts the completer: operations that their client has left are finished by `finisher`. Dropped, it takes up nothing more; what it
     /// has taken up goes on.
     ///
-    /// **It is not enough.** It takes what waits. What a process that dies leaves in the middle of a run becomes `unknown` by the sweeper,
-    /// which is started with the engine, and is examined by the reconciler, which some node of the store must run too
-    /// ([`Engine::start_workers`]). [`Engine::start_all_workers`] starts both.
+    /// **It is not enough.** It takes what waits. If a process dies in the middle of a run, the
+    /// sweeper, which is started with the engine, makes the record `unknown`. Then the reconciler
+    /// examines it, which some node of the store must run too ([`Engine::start_workers`]).
+    /// [`Engine::start_all_workers`] starts both.
     #[must_use]
     pub fn start_completer(&self, options: &WorkerOptions, finisher: Arc<dyn Finisher<S>>) -> Workers {
         self.start_jobs([Job::completer(finisher, options)], options)
@@ -280,7 +281,8 @@ impl<S: Store> Engine<S> {
         Workers { tasks: tasks.collect(), passes }
     }
 
-    /// Starts the sweeper and the reaper. They do not keep the engine alive: they end with its last handle.
+    /// Starts the sweeper and the reaper. They do not keep the engine alive: they end with its
+    /// last handle.
     pub(crate) fn start_default_workers(&self, options: &WorkerOptions) {
         let (counts, passes) = watch::channel([0; Worker::KINDS]);
         let tasks = Worker::DEFAULT.map(|worker| {
@@ -289,8 +291,8 @@ impl<S: Store> Engine<S> {
             self.0.runtime.spawn(run_default(engine, worker, options.clone(), counts.clone()))
         });
         tracing::info!(
-            "background workers started: sweeper, reaper; not started: reconciler and watcher (`start_workers`, with a probe), \
-             completer (`start_completer`, with handlers)"
+            "started background workers: sweeper, reaper; not started: reconciler, apart and watcher (call \
+             `start_workers`), completer (call `start_completer`)"
         );
         *self.default_workers() = Some(Workers { tasks: tasks.into(), passes });
     }
@@ -311,6 +313,10 @@ impl<S: Store> Engine<S> {
         options: &WorkerOptions,
         probe: &dyn Probe,
     ) -> Result<Pass, Arc<StoreError>> {
+        // Nothing is decided over a store that has lost what this process knows.
+        if self.is_restored() {
+            return Ok(Pass::default());
+        }
         match worker {
             Worker::Sweeper => self.sweep(options).await,
             Worker::Reaper => self.reap(options).await,
@@ -386,7 +392,7 @@ impl<S: Store> Work<S> {
     }
 
     async fn pass(&self) -> Result<Pass, String> {
-        // Nothing is decided over a store that has lost what this process knows.
+        // The same as in `Engine::work`, which not all of them go through.
         if self.engine.is_restored() {
             return Ok(Pass::default());
         }
@@ -506,30 +512,12 @@ pub(crate) fn fraction() -> f64 {
 /// So many scans a pass may take.
 const SCANS_MAX: usize = 16;
 
-/// Scans and changes until a scan comes to the end, at most so often as a pass may.
-async fn in_batches<F>(mut one: impl FnMut() -> F) -> Result<Pass, Arc<StoreError>>
-where
-    F: Future<Output = Result<Pass, Arc<StoreError>>>,
-{
-    let mut all = Pass::default();
-    for _ in 0..SCANS_MAX {
-        let pass = one().await?;
-        all.seen += pass.seen;
-        all.changed += pass.changed;
-        // What nothing was changed of would be found again and again.
-        all.more = pass.more && pass.changed > 0;
-        if !all.more {
-            break;
-        }
-    }
-    Ok(all)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A pause of zero is a loop that never rests; one of `Duration::MAX` cannot be added to a moment.
+    /// A pause of zero is a loop that never rests; one of `Duration::MAX` cannot be added to a
+    /// moment.
     #[test]
     fn options_outside_their_range_are_brought_into_it() {
         let (sweep_every, reap_every) = (Duration::ZERO, Duration::MAX);

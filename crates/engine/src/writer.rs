@@ -215,7 +215,7 @@ fn gone() -> Failed {
 }
 
 fn not_tried(error: &StoreError) -> Failed {
-    let words = format!("the store failed before it was asked for this: {error}");
+    let words = format!("not tried, because the store failed on an earlier part of the batch: {error}");
     Arc::new(StoreError::new(Kind::Unavailable, Effect::None, "apply").because(words))
 }
 

@@ -183,6 +183,11 @@ impl<S: Jobs> Pump<S> {
             self.is_more = More::default();
             return Ok(0);
         }
+        // By this clock no claim surely lasts: the job would only be kept from other workers.
+        if self.engine.now().error >= self.span {
+            self.is_more = More::default();
+            return Ok(0);
+        }
         let limit = self.at_once.saturating_sub(self.under_way.len());
         let held = self.again.load(Ordering::Relaxed);
         let again = self.again_max().saturating_sub(held).min(limit);

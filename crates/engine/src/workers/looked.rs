@@ -52,7 +52,7 @@ impl Looked {
         self.met.is_empty()
     }
 
-    /// The same of doubts, but for those of some operations: however many of them there are, they do not stand in front of others.
+    /// As [`Looked::next`], for doubts, without those of some operations: they do not hide others.
     pub(super) async fn next_doubts<S: Store>(
         &self,
         store: &S,

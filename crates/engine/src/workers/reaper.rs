@@ -39,14 +39,15 @@ impl<S: Store> Engine<S> {
     }
 
     /// From behind the rows that an earlier pass met and could not change. After the last row the next
-    /// pass begins with the oldest again.
+    /// pass begins with the oldest again. A pass in which nothing could be changed is not followed by
+    /// another at once: rejected writes cost others time.
     async fn reap_from(&self, looked: &mut Looked, options: &WorkerOptions) -> Result<Pass, Arc<StoreError>> {
         let mut all = Pass::default();
         for _ in 0..SCANS_MAX {
             let pass = self.reap_batch(looked, options).await?;
             all.seen += pass.seen;
             all.changed += pass.changed;
-            all.more = pass.more;
+            all.more = pass.more && all.changed > 0;
             if !pass.more {
                 *looked = Looked::default();
                 break;

@@ -9,43 +9,57 @@ use oncegate_core::decide::{Event, Next};
 use oncegate_store::signals::Signal;
 use oncegate_store::{Due, Store, StoreError};
 
-use super::{Pass, WorkerOptions, in_batches};
+use super::{Looked, Pass, SCANS_MAX, WorkerOptions};
 use crate::engine::Engine;
 
 impl<S: Store> Engine<S> {
     pub(super) async fn sweep(&self, options: &WorkerOptions) -> Result<Pass, Arc<StoreError>> {
-        in_batches(|| self.sweep_batch(options.batch)).await
+        let (mut all, mut looked) = (Pass::default(), Looked::default());
+        for _ in 0..SCANS_MAX {
+            let pass = self.sweep_batch(&mut looked, options.batch).await?;
+            all.seen += pass.seen;
+            all.changed += pass.changed;
+            all.more = pass.more && all.changed > 0;
+            if !pass.more {
+                break;
+            }
+        }
+        Ok(all)
     }
 
-    async fn sweep_batch(&self, batch: usize) -> Result<Pass, Arc<StoreError>> {
+    /// One batch, behind the rows that this pass has met already and that the database rejects.
+    async fn sweep_batch(&self, looked: &mut Looked, batch: usize) -> Result<Pass, Arc<StoreError>> {
         let now = self.now();
-        let scan = self.0.store.due(Due::Lapsed, now.at.minus(now.error), batch).await?;
-        let (seen, more) = (scan.records.len(), scan.is_cut);
+        let ahead = looked.next(&*self.0.store, Due::Lapsed, now.at.minus(now.error), batch).await?;
+        let seen = ahead.rows.len();
         // Together, so that they share a commit.
-        let swept = scan.records.into_iter().map(|row| async move {
-            let id = row.id;
-            let stepped = match self.step(&Event::Sweep, Some(Arc::new(row))).await {
-                Ok(stepped) => stepped,
-                // The writer has logged it; the others are swept.
-                Err(error) if error.is_rejection() => return Ok(0),
-                Err(error) => return Err(error),
-            };
-            let is_changed = stepped.step.next != Next::Keep;
-            if is_changed {
-                tracing::info!(record = %id, "a lease had lapsed");
-                self.settled_by_worker(id);
-            }
-            Ok::<_, Arc<StoreError>>(usize::from(is_changed))
+        let swept = ahead.rows.into_iter().map(|row| async {
+            let row = Arc::new(row);
+            (Arc::clone(&row), self.step(&Event::Sweep, Some(row)).await)
         });
-        let mut changed = 0;
-        for swept in join_all(swept).await {
-            changed += swept?;
+        let (mut changed, mut rejected) = (0, 0);
+        for (row, stepped) in join_all(swept).await {
+            match stepped {
+                Ok(stepped) if stepped.step.next != Next::Keep => {
+                    tracing::info!(record = %row.id, "a lease had lapsed");
+                    self.settled_by_worker(row.id);
+                    changed += 1;
+                }
+                Ok(_) => {}
+                // The writer has logged it; the others are swept.
+                Err(error) if error.is_rejection() => {
+                    looked.at(Due::Lapsed, &row);
+                    rejected += 1;
+                }
+                Err(error) => return Err(error),
+            }
         }
         // What has become unknown is to be asked about.
         if changed > 0 {
             self.0.doubts.notify_one();
         }
-        Ok(Pass { seen, changed, more })
+        // What nothing came of would be found again and again.
+        Ok(Pass { seen, changed, more: !ahead.is_end && changed + rejected > 0 })
     }
 
     /// Whoever waits for the record, here or on another node, looks again.

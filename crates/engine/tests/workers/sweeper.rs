@@ -198,3 +198,23 @@ async fn what_lapsed_while_no_node_was_there_is_swept_at_the_start() {
     assert_eq!(state(&b, id(&route, "k")).await, StateKind::Unknown);
     drop(held);
 }
+
+/// The database rejects the oldest lapsed rows, more of them than a scan shows. They were the first in every pass, and no
+/// other lapsed lease was ever swept.
+#[tokio::test]
+async fn rows_that_the_database_rejects_hinder_no_other_lapsed_lease() {
+    let (engine, store, hand) = node().await;
+    let route = ietf();
+    let mut holders = Vec::new();
+    for n in 0..5 {
+        let key = format!("stuck-{n}");
+        holders.push(held(&engine, &route, &key).await);
+        store.reject(id(&route, &key), usize::MAX);
+    }
+    holders.push(held(&engine, &route, "other").await);
+    hand.turn(HOUR);
+    let options = WorkerOptions { batch: 3, ..WorkerOptions::default() };
+    let pass = engine.work(Worker::Sweeper, &options, &NoProbe).await.unwrap();
+    assert_eq!(pass.changed, 1);
+    assert_eq!(state(&engine, id(&route, "other")).await, StateKind::Unknown);
+}
