@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 
+use oncegate_test_servers::FakeClock;
+
 /// What a provider signs its webhooks with.
 pub(crate) const PROVIDER_SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
@@ -13,6 +15,7 @@ pub(crate) const PROVIDER_SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw
 pub(crate) struct Gateway {
     config: PathBuf,
     token: Option<String>,
+    clock: Option<FakeClock>,
     pub(crate) child: Child,
     pub(crate) address: SocketAddr,
     pub(crate) admin: SocketAddr,
@@ -22,15 +25,25 @@ impl Gateway {
     /// In front of `upstream`, with its store in `folder`, on ports that are free; operators must show the token, if there is one. What is
     /// in `more.toml` of that folder is configured too, and the store is the one in `store.url`, if there is such a file.
     pub(crate) fn start(folder: &Path, upstream: SocketAddr, token: Option<&str>) -> Self {
+        Self::start_by_clock(folder, upstream, token, None)
+    }
+
+    /// The same, by a clock that a test can set.
+    pub(crate) fn start_by_clock(
+        folder: &Path,
+        upstream: SocketAddr,
+        token: Option<&str>,
+        clock: Option<FakeClock>,
+    ) -> Self {
         let token = token.map(str::to_owned);
         let config = folder.join("gateway.toml");
         let store = store_of(folder);
         let anywhere: SocketAddr = ([127, 0, 0, 1], 0).into();
         write(&config, anywhere, anywhere, upstream, &store);
-        let (child, address, admin) = run(&config, token.as_deref());
+        let (child, address, admin) = run(&config, token.as_deref(), clock.as_ref());
         // From now on it is found where it is.
         write(&config, address, admin, upstream, &store);
-        Self { config, token, child, address, admin }
+        Self { config, token, clock, child, address, admin }
     }
 
     /// `kill -9`: nothing is said, settled or answered.
@@ -41,7 +54,7 @@ impl Gateway {
 
     /// On the same ports and store.
     pub(crate) fn starts_again(&mut self) {
-        let (child, address, admin) = run(&self.config, self.token.as_deref());
+        let (child, address, admin) = run(&self.config, self.token.as_deref(), self.clock.as_ref());
         assert_eq!((address, admin), (self.address, self.admin));
         self.child = child;
     }
@@ -72,9 +85,13 @@ fn write(config: &Path, listen: SocketAddr, admin: SocketAddr, upstream: SocketA
     fs::write(config, text + &more).unwrap();
 }
 
-fn run(config: &Path, token: Option<&str>) -> (Child, SocketAddr, SocketAddr) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_oncegate"))
-        .env_clear()
+fn run(config: &Path, token: Option<&str>, clock: Option<&FakeClock>) -> (Child, SocketAddr, SocketAddr) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_oncegate"));
+    command.env_clear();
+    if let Some(clock) = clock {
+        clock.give_to(&mut command);
+    }
+    let mut child = command
         .env("PROVIDER_SECRET", PROVIDER_SECRET)
         .envs(token.map(|token| ("ONCEGATE_ADMIN_TOKEN", token)))
         .args(["serve", "--log", "error", "--config"])

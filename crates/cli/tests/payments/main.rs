@@ -15,6 +15,7 @@
 mod accepted;
 mod attacks;
 mod compare;
+mod database;
 mod faults;
 mod faults_alone;
 mod gateway;
@@ -27,6 +28,7 @@ mod reaping;
 mod reconciled;
 mod reconcilers;
 mod refunds;
+mod restored;
 mod storm;
 mod told;
 mod town;

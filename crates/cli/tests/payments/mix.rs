@@ -157,7 +157,7 @@ impl Crowd {
         match status {
             201 | 402 => seen.agrees_with(Seen(Some((status, reply.body))), key),
             // In progress, in doubt, or not executed.
-            409 | 502 | 504 => {}
+            409 | 502..=504 => {}
             other => panic!("{key}: a client was answered {other}: {}", reply.json()),
         }
     }
@@ -170,8 +170,14 @@ impl Crowd {
     }
 
     pub(crate) fn kill_the_gateway(&self, town: &Town) {
+        self.while_the_gateway_is_down(town, || ());
+    }
+
+    /// Kills the gateway, and starts it again when `act` is done.
+    pub(crate) fn while_the_gateway_is_down(&self, town: &Town, act: impl FnOnce()) {
         self.is_open.send_replace(false);
         town.gateway_is_killed();
+        act();
         town.gateway_returns();
         self.is_open.send_replace(true);
     }

@@ -41,7 +41,9 @@ fn not_found_and_succeeded(town: &Town) -> (Order<'_>, Letter) {
 
 /// The horizon is over at once: what is not found has not happened. But the provider is late.
 fn opens_trusting_not_found(memory: Memory) -> Town {
-    Town::opens_with_care(memory, Patience::Short, Care::told("0s"))
+    let town = Town::opens_with_care(memory, Patience::Short, Care::told("0s"));
+    town.watches_the_clock();
+    town
 }
 
 #[track_caller]

@@ -1,37 +1,66 @@
-//! The storm: 5,000 payments, every fault by the dice, the gateway killed again and again, and a provider that remembers nothing. Then it
-//! clears up by itself: nothing stays in progress, and no outcome stays unknown unseen. The provider's ledger is the judge.
+//! The storm: thousands of payments, every fault of the provider by the dice, and a provider that remembers nothing. Meanwhile the gateway
+//! is killed again and again, the clock is stepped forward and back by an hour, and the database rejects writes. Then it clears up by
+//! itself: nothing stays in progress, and no outcome stays unknown. The provider's ledger is the judge.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use example_payments::provider::{Fault, Faults};
-use oncegate_test_servers::{Postgres, wait_until};
+use oncegate_test_servers::wait_until;
 use serde_json::{Value, json};
 
+use crate::database::Database;
 use crate::mix::{Crowd, Seen, records};
 use crate::town::Town;
 
-const PAYMENTS: usize = 5_000;
+const PAYMENTS: usize = 2_000;
 const CLIENTS: usize = 32;
 /// Sent so often while it storms; and again when it is over.
 const TRIES: usize = 2;
-const KILLS: usize = 5;
 /// Far longer than anything in this town is late, also on a machine that stands still for a while.
 const HORIZON: &str = "20s";
+/// Far longer than the horizon and every lease.
+const STEP_S: i64 = 3_600;
 
 #[test]
 fn after_the_storm_every_outcome_is_known_on_sqlite() {
-    storm(None);
+    storm(&Database::sqlite());
 }
 
 #[test]
 fn after_the_storm_every_outcome_is_known_on_postgresql() {
-    let server = Postgres::start(&[]);
-    storm(Some(&server.url()));
+    storm(&Database::postgres());
 }
 
-fn storm(store: Option<&str>) {
-    let town = Town::opens_in_a_storm(store, HORIZON);
+#[test]
+fn after_the_storm_every_outcome_is_known_on_redis() {
+    storm(&Database::redis());
+}
+
+/// What goes wrong besides the provider, in this order, evenly over the payments.
+const TROUBLES: [Trouble; 7] = [
+    Trouble::Kill,
+    Trouble::WritesAreRejected,
+    Trouble::ClockForward,
+    Trouble::WritesAreAccepted,
+    Trouble::Kill,
+    Trouble::ClockBack,
+    Trouble::Kill,
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trouble {
+    Kill,
+    /// About one write of fifty, from now on.
+    WritesAreRejected,
+    WritesAreAccepted,
+    ClockForward,
+    /// A node that has seen the later time grants nothing until the clock is there again: its operator restarts it.
+    ClockBack,
+}
+
+fn storm(database: &Database) {
+    let (town, clock) = (database.opens_a_town(HORIZON), database.clock());
     let faults = Fault::ALL.map(|fault| (fault, if fault.is_of_webhook() { 0.1 } else { 0.04 }));
     town.put(town.provider_address(), "/faults", &serde_json::to_value(Faults(faults.into())).unwrap());
     let crowd = Crowd::new(town.gateway_address());
@@ -41,9 +70,23 @@ fn storm(store: Option<&str>) {
     let clients: Vec<_> = (0..CLIENTS)
         .map(|client| town.runtime.spawn(Arc::clone(&crowd).client(keys(client), TRIES)))
         .collect();
-    for kill in 1..=KILLS {
-        crowd.wait_for(&town, "payments", |count| count.payments >= kill * PAYMENTS / (KILLS + 1));
-        crowd.kill_the_gateway(&town);
+    for (n, trouble) in TROUBLES.into_iter().enumerate() {
+        crowd
+            .wait_for(&town, "payments", |count| count.payments >= (n + 1) * PAYMENTS / (TROUBLES.len() + 1));
+        match trouble {
+            Trouble::Kill => crowd.kill_the_gateway(&town),
+            Trouble::WritesAreRejected => database.reject_writes(&town),
+            Trouble::WritesAreAccepted => database.accept_writes(&town),
+            Trouble::ClockForward => {
+                clock.set_offset_s(STEP_S);
+                database.wait_for_step(&town, "forward");
+            }
+            Trouble::ClockBack => {
+                clock.set_offset_s(0);
+                database.wait_for_step(&town, "back");
+                crowd.kill_the_gateway(&town);
+            }
+        }
     }
     let mut seen = HashMap::new();
     for client in clients {
@@ -51,7 +94,9 @@ fn storm(store: Option<&str>) {
     }
     assert_eq!(seen.len(), PAYMENTS);
 
-    // It clears up by itself: nobody asks for anything.
+    // The clock is past all that it has ever shown, so that every lease ends.
+    clock.set_offset_s(2 * STEP_S);
+    // It clears up by itself: no operator acts.
     for state in ["in_progress", "unknown"] {
         wait_until(&format!("nothing is {state}"), || records(&town, &format!("&state={state}")).is_empty());
     }

@@ -3,13 +3,14 @@
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use example_payments::post::{self, NoReply, Reply};
 use example_payments::provider::{self, Faults, Late, Secret};
 use example_payments::{Serving, api};
 use hyper::Request;
 use hyper::body::Bytes;
+use oncegate_test_servers::{FakeClock, wait_until};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -30,6 +31,9 @@ const ANYWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4
 pub(crate) const FAR: &str = "1h";
 /// A horizon that is over soon; but not before the first question, also on a machine whose disk stands still for some seconds.
 pub(crate) const NEAR: &str = "8s";
+
+/// A node counts horizons from three seconds after its start: it cannot know of a step of the clock just before.
+const STEP_KNOWN_AFTER: Duration = Duration::from_secs(4);
 
 /// A lease that is over soon: for stories of a crash.
 pub(crate) const LEASE: &str = "5s";
@@ -162,6 +166,7 @@ pub(crate) struct Town {
     pub(crate) derives: Cell<bool>,
     pub(crate) runtime: Runtime,
     folder: TempDir,
+    opened: Instant,
 }
 
 impl Town {
@@ -197,6 +202,13 @@ impl Town {
         town
     }
 
+    /// The gateway has run for so long that it believes a "not found" as soon as the horizon is over.
+    pub(crate) fn watches_the_clock(&self) {
+        wait_until("a step of the clock before the start would be known", || {
+            self.opened.elapsed() > STEP_KNOWN_AFTER
+        });
+    }
+
     /// A town whose gateway believes the provider's "failed", of the attempt that it names.
     pub(crate) fn opens_believing_failures(memory: Memory) -> Self {
         let webhook = "did_not_happen_is_final = true\nfence = \"/data/merchant_attempt\"";
@@ -204,9 +216,9 @@ impl Town {
     }
 
     /// A town in disorder, whose gateway keeps its records there, asks, and hears the provider itself.
-    pub(crate) fn opens_in_a_storm(store: Option<&str>, horizon: &str) -> Self {
+    pub(crate) fn opens_in_a_storm(store: Option<&str>, horizon: &str, clock: Option<FakeClock>) -> Self {
         let more = Care::until(horizon).text();
-        let mut town = Self::opens_over(store, Memory::None, Patience::Short, &more);
+        let mut town = Self::opens_by_clock(store, Memory::None, Patience::Short, &more, clock);
         town.provider_stops();
         let secret = Secret::parse(WEBHOOK_SECRET).unwrap();
         let webhook = format!("{}/.oncegate/webhooks/provider", town.gateway_address());
@@ -222,6 +234,17 @@ impl Town {
     }
 
     fn opens_over(store: Option<&str>, memory: Memory, patience: Patience, more: &str) -> Self {
+        Self::opens_by_clock(store, memory, patience, more, None)
+    }
+
+    /// The same; the gateway runs by this clock.
+    fn opens_by_clock(
+        store: Option<&str>,
+        memory: Memory,
+        patience: Patience,
+        more: &str,
+        clock: Option<FakeClock>,
+    ) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let folder = tempfile::tempdir().unwrap();
@@ -230,14 +253,14 @@ impl Town {
         }
         let secret = Secret::parse(WEBHOOK_SECRET).unwrap();
         let postman = runtime.block_on(Postman::starts());
-        let (time, clock) = watch::channel(false);
+        let (time, is_over) = watch::channel(false);
         let mut provider_options = provider::Options {
             listen: ANYWHERE,
             ledger: folder.path().join("provider.db"),
             is_idempotent: memory == Memory::Good,
             faults: Faults::default(),
             webhook: Some((postman.address(), secret.clone())),
-            late: Late::Until(clock),
+            late: Late::Until(is_over),
         };
         let provider = runtime.block_on(provider::start(provider_options.clone())).unwrap();
         provider_options.listen = provider.address();
@@ -253,7 +276,7 @@ impl Town {
         let messenger = runtime.block_on(Messenger::starts(api.address()));
         let more = more.replace("http://messenger", &format!("http://{}", messenger.address));
         std::fs::write(folder.path().join("more.toml"), more).unwrap();
-        let gateway = Gateway::start(folder.path(), api.address(), None);
+        let gateway = Gateway::start_by_clock(folder.path(), api.address(), None, clock);
         Self {
             gateway: RefCell::new(gateway),
             api: Cell::new(Some(api)),
@@ -267,6 +290,7 @@ impl Town {
             derives: Cell::new(false),
             runtime,
             folder,
+            opened: Instant::now(),
         }
     }
 

@@ -1,0 +1,177 @@
+//! Where the records of a storm are, and what can happen to them.
+
+use std::cell::{Ref, RefCell};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use oncegate_test_servers::{FakeClock, Postgres, Redis, wait_until};
+use rusqlite::backup::Backup;
+use rusqlite::{Connection, OpenFlags};
+
+use crate::town::{FOREVER, Town};
+
+/// A database, and the clock that its records go by.
+pub(crate) struct Database {
+    server: Server,
+    clock: FakeClock,
+}
+
+enum Server {
+    /// A file of the gateway's, by the gateway's clock.
+    Sqlite,
+    /// A server that runs by the clock.
+    Postgres(Postgres),
+    /// A server by its machine's clock, because it cannot run by another. Nothing here runs by the other one.
+    Redis(RefCell<Redis>),
+}
+
+impl Database {
+    pub(crate) fn sqlite() -> Self {
+        Self { server: Server::Sqlite, clock: FakeClock::new() }
+    }
+
+    pub(crate) fn postgres() -> Self {
+        let clock = FakeClock::new();
+        Self { server: Server::Postgres(Postgres::start_by_clock(&[], &clock)), clock }
+    }
+
+    pub(crate) fn redis() -> Self {
+        let server = Redis::start(&["--appendonly", "yes", "--appendfsync", "always"]);
+        Self { server: Server::Redis(RefCell::new(server)), clock: FakeClock::new() }
+    }
+
+    pub(crate) const fn clock(&self) -> &FakeClock {
+        &self.clock
+    }
+
+    /// A town in disorder, whose gateway keeps its records here.
+    pub(crate) fn opens_a_town(&self, horizon: &str) -> Town {
+        let clock = Some(self.clock.clone());
+        match &self.server {
+            Server::Sqlite => Town::opens_in_a_storm(None, horizon, clock),
+            Server::Postgres(server) => Town::opens_in_a_storm(Some(&server.url()), horizon, None),
+            Server::Redis(server) => Town::opens_in_a_storm(Some(&server.borrow().url()), horizon, None),
+        }
+    }
+
+    /// The gateway notices that the store's clock was set, and says so.
+    pub(crate) fn wait_for_step(&self, town: &Town, direction: &str) {
+        // The clock of a Redis server was not set.
+        if matches!(self.server, Server::Redis(_)) {
+            return;
+        }
+        let name = format!("oncegate_clock_step_count{{direction=\"{direction}\"}}");
+        wait_until(&format!("a step {direction} is counted"), || {
+            town.counted(town.admin_address(), &name) > 0
+        });
+    }
+
+    /// The database rejects about one write of fifty, as a constraint of its owner's would.
+    pub(crate) fn reject_writes(&self, town: &Town) {
+        match &self.server {
+            Server::Sqlite => sqlite(town)
+                .execute_batch(
+                    "CREATE TRIGGER storm BEFORE INSERT ON record_settled WHEN abs(random()) % 50 = 0
+                     BEGIN SELECT RAISE(ABORT, 'rejected by the storm'); END",
+                )
+                .unwrap(),
+            Server::Postgres(server) => drop(server.sql(
+                "CREATE FUNCTION oncegate.storm() RETURNS trigger LANGUAGE plpgsql AS $$
+                 BEGIN
+                   IF random() < 0.02 THEN
+                     RAISE EXCEPTION 'rejected by the storm' USING ERRCODE = 'check_violation';
+                   END IF;
+                   RETURN NEW;
+                 END $$;
+                 CREATE TRIGGER storm BEFORE INSERT OR UPDATE ON oncegate.record
+                 FOR EACH ROW EXECUTE FUNCTION oncegate.storm()",
+            )),
+            // It has no constraints.
+            Server::Redis(_) => {}
+        }
+    }
+
+    pub(crate) fn accept_writes(&self, town: &Town) {
+        match &self.server {
+            Server::Sqlite => sqlite(town).execute_batch("DROP TRIGGER storm").unwrap(),
+            Server::Postgres(server) => drop(server.sql("DROP TRIGGER storm ON oncegate.record")),
+            Server::Redis(_) => {}
+        }
+    }
+
+    /// Takes a backup, and waits until the gateway has rewritten its watermark.
+    pub(crate) fn back_up(&self, town: &Town) {
+        match &self.server {
+            Server::Sqlite => copy(&sqlite_file(town), &town.folder().join("backup.db")),
+            Server::Postgres(server) => drop(server.sql(
+                "DO $$ DECLARE name text; BEGIN
+                   CREATE SCHEMA backup;
+                   FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = 'oncegate' LOOP
+                     EXECUTE format('CREATE TABLE backup.%I AS TABLE oncegate.%I', name, name);
+                   END LOOP;
+                 END $$",
+            )),
+            Server::Redis(server) => server.borrow().back_up(),
+        }
+        let before = self.watermarks(town);
+        wait_until("the watermark is rewritten", || self.watermarks(town) != before);
+    }
+
+    /// Restores the backup under the gateway that runs.
+    pub(crate) fn restore(&self, town: &Town) {
+        match &self.server {
+            Server::Sqlite => copy(&town.folder().join("backup.db"), &sqlite_file(town)),
+            // Every other connection ends, as when a server is stopped, recovered and started.
+            Server::Postgres(server) => drop(server.sql(
+                "DO $$ DECLARE name text; tables text; BEGIN
+                   SELECT string_agg(format('oncegate.%I', tablename), ', ') INTO tables
+                     FROM pg_tables WHERE schemaname = 'oncegate';
+                   EXECUTE 'LOCK TABLE ' || tables || ' IN ACCESS EXCLUSIVE MODE';
+                   EXECUTE 'TRUNCATE ' || tables || ' CASCADE';
+                   SET LOCAL session_replication_role = replica;
+                   FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = 'backup' LOOP
+                     EXECUTE format('INSERT INTO oncegate.%I OVERRIDING SYSTEM VALUE SELECT * FROM backup.%I', name, name);
+                   END LOOP;
+                   PERFORM pg_terminate_backend(pid) FROM pg_stat_activity
+                     WHERE pid <> pg_backend_pid() AND application_name = 'oncegate';
+                 END $$",
+            )),
+            Server::Redis(server) => server.borrow_mut().restore(),
+        }
+    }
+
+    fn watermarks(&self, town: &Town) -> String {
+        match &self.server {
+            Server::Sqlite => {
+                let query = "SELECT coalesce(group_concat(mark), '') FROM watermark";
+                sqlite(town).query_row(query, [], |row| row.get(0)).unwrap()
+            }
+            Server::Postgres(server) => {
+                server.sql("SELECT string_agg(mark::text, ' ') FROM oncegate.watermark")
+            }
+            Server::Redis(server) => {
+                let server: Ref<'_, Redis> = server.borrow();
+                server.command(&["HVALS", "{oncegate}:watermarks:marks"])
+            }
+        }
+    }
+}
+
+fn sqlite_file(town: &Town) -> PathBuf {
+    town.folder().join("oncegate.db")
+}
+
+/// A connection of the test's own to the gateway's file.
+fn sqlite(town: &Town) -> Connection {
+    let connection = Connection::open(sqlite_file(town)).unwrap();
+    connection.busy_timeout(FOREVER).unwrap();
+    connection
+}
+
+/// Copies one database into another, page by page, as `.backup` and `.restore` do.
+fn copy(from: &Path, to: &Path) {
+    let from = Connection::open_with_flags(from, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
+    let mut to = Connection::open(to).unwrap();
+    to.busy_timeout(FOREVER).unwrap();
+    Backup::new(&from, &mut to).unwrap().run_to_completion(i32::MAX, Duration::ZERO, None).unwrap();
+}
