@@ -56,7 +56,7 @@ fn shown(counts: &Value) -> String {
     match (steps("forward"), steps("back")) {
         (0, 0) => table,
         (forward, back) => format!(
-            "{table}\nThe clock stepped since this gateway was started: {forward} times forward, {back} times back. \
+            "{table}\nClock steps since this gateway started: {forward} forward, {back} back. \
              See docs/alerts.md#oncegateclockstep\n"
         ),
     }
@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn clock_steps_that_a_gateway_noticed_are_shown() {
         let counts = |forward, back| json!({ "clock_steps": { "forward": forward, "back": back } });
-        assert!(shown(&counts(2, 1)).contains("2 times forward, 1 times back"));
+        assert!(shown(&counts(2, 1)).contains("2 forward, 1 back"));
         assert_eq!(shown(&counts(0, 0)), shown(&json!({ "clock_steps": null })));
     }
 }

@@ -1,7 +1,7 @@
 //! The range of the durations that policies and options may have.
 //!
-//! A moment must stay one that can be written as a date, and that can be added to another. So what is
-//! longer than [`DURATION_MAX`] is refused where it is declared, and not found out by a request.
+//! A timestamp plus a duration must stay a date that can be written. So a duration longer than
+//! [`DURATION_MAX`] is refused when it is declared, not when a request first uses it.
 
 use std::error::Error;
 use std::fmt;
@@ -9,6 +9,9 @@ use std::time::Duration;
 
 /// The longest duration of a policy or an option: 100 years.
 pub const DURATION_MAX: Duration = Duration::from_hours(24 * 36_525);
+
+/// The shortest interval or timeout that is used in place of an invalid one.
+pub const INTERVAL_MIN: Duration = Duration::from_millis(1);
 
 /// A duration outside its range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -94,7 +94,7 @@ impl Policy {
         self.methods.contains(&method)
     }
 
-    /// Refuses durations that no moment can be computed with, and zero where it has no meaning.
+    /// Refuses durations above 100 years, and zero where it has no meaning.
     pub fn check(&self) -> Result<(), InvalidDuration> {
         check_positive("lease", self.lease)?;
         check_positive("attempt_deadline", self.attempt_deadline)?;

@@ -122,7 +122,7 @@ pub(crate) fn begin_at_zero() {
     for direction in ["forward", "back"] {
         counter!(names::CLOCK_STEP, "direction" => direction).increment(0);
     }
-    for worker in Worker::EVERY {
+    for worker in Worker::ALL_KINDS {
         gauge!(names::WORKER_RUNNING, "worker" => worker.name()).increment(0.0);
     }
 }

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncegate_core::duration::{DURATION_MAX, InvalidDuration, check_max, check_positive};
+use oncegate_core::duration::{DURATION_MAX, INTERVAL_MIN, InvalidDuration, check_max, check_positive};
 use oncegate_core::record::Record;
 use oncegate_core::response::Answer;
 use oncegate_core::scope::Operation;
@@ -84,7 +84,7 @@ impl Default for Patience {
 }
 
 impl Patience {
-    /// Refuses durations that no moment can be computed with, and a timeout of nothing.
+    /// Refuses durations above 100 years, and zero where it has no meaning.
     pub fn check(&self) -> Result<(), InvalidDuration> {
         check_positive("timeout", self.timeout)?;
         check_max("backoff", self.backoff)?;
@@ -94,11 +94,10 @@ impl Patience {
     /// The same, with each duration in its range: it comes from code that is not the engine's.
     pub(crate) fn within_limits(self) -> Self {
         if let Err(error) = self.check() {
-            tracing::error!(%error, "patience is invalid; using the nearest allowed values");
+            tracing::error!(%error, "probe or effect patience is invalid; using the nearest allowed values");
         }
-        let least = Duration::from_millis(1);
         Self {
-            timeout: self.timeout.clamp(least, DURATION_MAX),
+            timeout: self.timeout.clamp(INTERVAL_MIN, DURATION_MAX),
             backoff: self.backoff.min(DURATION_MAX),
             backoff_max: self.backoff_max.min(DURATION_MAX),
             park_after: self.park_after,

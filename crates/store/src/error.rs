@@ -96,7 +96,7 @@ impl fmt::Display for StoreError {
             Kind::Unreadable => "stored data cannot be read",
             Kind::Rejected => "the database rejected the write",
             Kind::Misconfigured => "the store is not set up as it must be",
-            Kind::Restored => "the store was restored to an earlier state while this process ran",
+            Kind::Restored => "the store was found restored",
             Kind::Other => "the store failed",
         };
         let effect = match self.effect {

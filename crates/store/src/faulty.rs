@@ -1,7 +1,8 @@
 //! A store that fails as real ones do, when a test tells it to.
 //!
-//! Faults are queued and met in order, one by each `apply`; reads can be made to fail or to be slow too. Nothing here is random and
-//! nothing sleeps: a delay ends when the test opens it, a late write lands when the test says so.
+//! Faults are queued and met in order, one by each `apply`; reads can be made to fail or to be
+//! slow too. Nothing here is random and nothing sleeps: a delay ends when the test opens it, a
+//! late write lands when the test says so.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -125,7 +126,8 @@ impl<S: Store> Faulty<S> {
         self.plan().clock_off_s = seconds;
     }
 
-    /// The next `count` reads of rows and claims of jobs happen at once, but their answers wait for [`Faulty::answer`].
+    /// The next `count` reads of rows and claims of jobs happen at once, but their answers wait
+    /// for [`Faulty::answer`].
     pub fn slow_answers(&self, count: usize) {
         self.plan().slow_answers = count;
     }
@@ -375,7 +377,8 @@ impl<S: Store> Store for Faulty<S> {
         self.inner.drop_apart(apart).await
     }
 
-    // Asked in the background, at no certain moment: faults that are queued are met by others. A dead store is dead for it too.
+    // Called in the background, at no certain moment: it takes no queued fault. A dead store is
+    // dead for it too.
 
     async fn check_history(&self) -> Result<History> {
         self.check_alive("check_history")?;

@@ -1,11 +1,13 @@
 //! Whether the store still has what this process wrote, and which keys it may have lost.
 //!
-//! Every handle keeps one small row of its own in the store, its *watermark*: a random value that it rewrites every few seconds
-//! on the condition that it finds what it wrote last. It is the only writer of that row. If it finds anything else, the store has
-//! lost acknowledged writes: a backup was restored, a database was recovered to a point in time, a replica that was behind took
-//! over, or a Redis came back without its data.
+//! Every handle keeps one small row in the store, its *watermark*: a random value. Only this
+//! handle writes it. It rewrites the row every few seconds, on the condition that it finds what it
+//! wrote last. If it finds anything else, the store has lost acknowledged writes: a backup was
+//! restored, a database was recovered to a point in time, a replica that was behind took over, or
+//! a Redis came back without its data.
 //!
-//! A *quarantine* is a window of time whose keys may have been lost that way. What it means for a request is the engine's to say.
+//! A *quarantine* is a window of time whose keys may have been lost that way. The engine decides
+//! what that means for a request.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,13 +16,15 @@ use std::time::Duration;
 use oncegate_core::time::Timestamp;
 
 /// What is said once a loss was noticed: to clients, in the log, and by readiness.
-pub const RESTORED: &str = "the store was restored to an earlier state while this process ran, so nothing runs here any more; \
-     declare the lost time with `oncegate quarantine --since TIME`, then restart this process";
+pub const RESTORED: &str = "the store was restored to an earlier state while this process ran; declare the \
+     lost time with `oncegate quarantine --since TIME`, then restart this process";
 
-/// A watermark that was not rewritten for so long is of a process that has ended; the next one that starts removes it.
+/// A watermark that was not rewritten for this long belongs to a process that has ended. The next
+/// process that starts removes it.
 pub const WATERMARK_AGE_MAX: Duration = Duration::from_hours(7 * 24);
 
-/// How many marks are remembered: one that was written while somebody else read is still recognised.
+/// How many marks are remembered: one that was written while another task was reading is still
+/// recognised.
 const MARKS_MAX: usize = 16;
 
 /// What a look at the watermark says.
@@ -46,7 +50,8 @@ struct Marks {
     written: VecDeque<i64>,
     /// How many were acknowledged in all.
     count: usize,
-    /// What is written next. It stays the same until that is acknowledged, so that a write in doubt may be made again.
+    /// What is written next. It stays the same until that is acknowledged, so that a write in
+    /// doubt may be made again.
     next: i64,
     is_lost: bool,
 }
@@ -119,7 +124,7 @@ impl Watermark {
         self.marks().is_lost
     }
 
-    /// What a look at the row must find from now on; `None` before the first write was acknowledged.
+    /// What must be found in the row from now on; `None` before the first write was acknowledged.
     #[must_use]
     pub fn expected(&self) -> Option<Expected> {
         let marks = self.marks();

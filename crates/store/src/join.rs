@@ -330,8 +330,8 @@ pub trait Join: Store {
         id: RecordId,
     ) -> impl Future<Output = Result<Taken>> + Send;
 
-    /// Waits until all that is committed is where a failover would find it. To be asked after a commit and before its outcome is
-    /// told: a library may not pass on the database's warning that only the primary has it.
+    /// Waits until every commit so far would survive a failover. Call it after a commit and before
+    /// its outcome is told: a library may hide the warning that only the primary has it.
     fn confirm(&self) -> impl Future<Output = Result<()>> + Send;
 
     /// Makes a conditional write part of the transaction: one of each. It is durable when the caller has committed, and not before.

@@ -91,11 +91,12 @@ pub trait Store: Send + Sync + 'static {
     ///   (`a_scan_says_whether_it_came_to_the_end`)
     fn due_in(&self, what: Due, moments: Moments, limit: usize) -> impl Future<Output = Result<Scan>> + Send;
 
-    /// Doubts whose moment is one of these, but for those of some operations, the longest due first, at most `limit`. A store may stop
-    /// before the end after having passed over many thousands, and then says that it did.
+    /// Due doubts, except those of some operations: the longest due first, at most `limit`. A
+    /// store may stop after it has skipped many thousands, and then sets `is_cut`.
     ///
     /// # Contract
-    /// - Doubts of other operations are found, however many of the excepted ones are due before. (`excepted_operations_hide_no_other`)
+    /// - Doubts of other operations are found behind hundreds of excepted ones.
+    ///   (`excepted_operations_hide_no_other`)
     fn doubted_except(
         &self,
         except: &[Operation],
@@ -182,11 +183,12 @@ pub trait Store: Send + Sync + 'static {
     /// Lets go of messages that are kept apart.
     fn drop_apart(&self, apart: &[Apart]) -> impl Future<Output = Result<()>> + Send;
 
-    /// Rewrites this handle's [watermark](history), and says whether the store had what was written last. The first one also removes
-    /// those of processes that ended long ago.
+    /// Rewrites this handle's [watermark](history), and says whether the store had what was
+    /// written last. The first call also removes the watermarks of processes that ended long ago.
     ///
     /// # Contract
-    /// - It is intact however often it is asked, through any handle. (`a_history_is_intact_while_nothing_is_lost`)
+    /// - It is intact however often it is asked, through any handle.
+    ///   (`a_history_is_intact_while_nothing_is_lost`)
     /// - A watermark that is gone means that it is lost, for good, and through this handle alone.
     ///   (`a_watermark_that_is_gone_is_noticed`)
     fn check_history(&self) -> impl Future<Output = Result<History>> + Send;
@@ -197,7 +199,8 @@ pub trait Store: Send + Sync + 'static {
     /// Keeps a window of keys that may have been lost. Under an id that is taken, the first stays.
     ///
     /// # Contract
-    /// - It is there until it is released, and afterwards as released; for every handle. (`quarantines_are_kept`)
+    /// - It is there until it is released, and afterwards as released; for every handle.
+    ///   (`quarantines_are_kept`)
     fn declare_quarantine(&self, quarantine: &Quarantine) -> impl Future<Output = Result<()>> + Send;
 
     /// All of them, the first declared first.

@@ -44,8 +44,9 @@ impl<S: Store> Idempotency<S> {
         }))
     }
 
-    /// Believes this field about when the client first sent an operation: an HTTP date, RFC 3339 in UTC, or seconds since 1970. After a restore, keys
-    /// that are no UUID of version 7 are placed by it inside or outside of the lost time. To be called before the layer is cloned.
+    /// Trusts this header for when the client first sent an operation: an HTTP date, RFC 3339 in
+    /// UTC, or seconds since 1970. After a restore it places keys that are not UUID version 7
+    /// inside or outside the lost time. Call it before the layer is cloned.
     #[must_use]
     pub fn request_time_header(mut self, name: HeaderName) -> Self {
         if let Some(shared) = Arc::get_mut(&mut self.0) {

@@ -11,7 +11,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use oncegate_core::decide::{Decision, Event};
+use oncegate_core::decide::{Arrival, Decision, Event};
+use oncegate_core::identity::Token;
 use oncegate_core::policy::Profile;
 use oncegate_engine::{
     Delivering, Delivery, Effect, Effects, Engine, Options, OutboxOptions, Patience, Route, Sent,
@@ -164,7 +165,9 @@ async fn promise<S: Jobs>(engine: &Engine<S>) -> Vec<Job> {
     for n in 0..JOBS {
         let key = format!("order-{n}");
         let record = id(&route, &key);
-        let step = engine.drive(record, &Event::Arrive(request(&route, &key))).await.unwrap();
+        let arrival =
+            Arrival { token: Token::from_bytes(u128::from(n).to_be_bytes()), ..request(&route, &key) };
+        let step = engine.drive(record, &Event::Arrive(arrival)).await.unwrap();
         let Decision::Execute(lease) = step.decision else { panic!("{:?}", step.decision) };
         let life = lease.holder.life;
         let job =

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncegate_core::audit;
-use oncegate_core::decide::{Decision, Event};
+use oncegate_core::decide::{Arrival, Decision, Event};
 use oncegate_core::identity::Token;
 use oncegate_core::record::{Holder, Reason, State};
 use oncegate_engine::{Act, Engine, Operator, OutboxOptions, Sent};
@@ -19,7 +19,10 @@ use crate::world::{Hand, id, replayed, request, route, row};
 /// A record that is in progress until a job ends it, and that job.
 pub(crate) async fn entrusted<S: Jobs>(engine: &Engine<S>, key: &str) -> Job {
     let route = lasting();
-    let arrival = request(&route, key);
+    // A life of its own for every key.
+    let mut token = [0; 16];
+    token[..key.len()].copy_from_slice(key.as_bytes());
+    let arrival = Arrival { token: Token::from_bytes(token), ..request(&route, key) };
     let step = engine.drive(id(&route, key), &Event::Arrive(arrival)).await.unwrap();
     let Decision::Execute(lease) = step.decision else { panic!("{:?}", step.decision) };
     let holder = lease.holder;

@@ -6,6 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use oncegate_core::identity::RecordId;
+use oncegate_store::history::RESTORED;
 use serde_json::{Value, json};
 
 use super::Admin;
@@ -21,18 +22,16 @@ pub(super) async fn alive() -> &'static str {
 /// Whether traffic should come here: the store answers, requests are not being shed, and it is not shutting down.
 pub(super) async fn ready(State(admin): State<Admin>) -> (StatusCode, Json<Value>) {
     // A read of a row that is not there goes all the way to the store and costs it nothing.
-    let nobody = RecordId::from_bytes([0; 16]);
-    let looked = async {
-        if admin.0.engine.is_restored() {
-            return json!(oncegate_store::history::RESTORED);
-        }
-        match tokio::time::timeout(STORE_PATIENCE, admin.0.engine.read(nobody)).await {
+    let missing = RecordId::from_bytes([0; 16]);
+    let store = if admin.0.engine.is_restored() {
+        json!(RESTORED)
+    } else {
+        match tokio::time::timeout(STORE_PATIENCE, admin.0.engine.read(missing)).await {
             Ok(Ok(_)) => json!("ok"),
             Ok(Err(error)) => json!(error.to_string()),
             Err(_) => json!(format!("no answer within {} s", STORE_PATIENCE.as_secs())),
         }
     };
-    let store = looked.await;
     let load = if admin.0.limiter.is_full() { "shedding" } else { "ok" };
     let life = if *admin.0.stopping.borrow() { "draining" } else { "ok" };
     let is_ready = store == "ok" && load == "ok" && life == "ok";

@@ -243,7 +243,7 @@ fn store(file: &File, given: &Given, source: &Source<'_>) -> Result<Store, Confi
     let request_time_header = match &typed.request_time_header {
         None => None,
         Some(name) => Some(name.get_ref().parse().map_err(|_| {
-            source.error(&name.span(), "is not the name of a header; expected the like of \"x-request-time\"")
+            source.error(&name.span(), "is not the name of a header; expected one such as \"x-request-time\"")
         })?),
     };
     Ok(Store {

@@ -92,7 +92,7 @@ pub(super) fn otherwise(
         ));
     }
     if let Some(name) = &rules.name {
-        let words = "`name` belongs to a [[route]]: under one name, all paths would be one operation";
+        let words = "`name` is only for a [[route]]: in [defaults] it would make all paths one operation";
         return Err(source.error(&name.span(), words));
     }
     let profile = given.or(rules.profile.as_ref().map(|name| name.get_ref().0)).unwrap_or(Profile::Ietf);

@@ -106,7 +106,7 @@ const WRONG: &[(&str, &str)] = &[
     ("[shutdown]\ndrain_s = 30", "2:1: unknown field `drain_s`, expected `drain`"),
     (
         "[defaults]\nname = \"all\"",
-        "2:8: `name` belongs to a [[route]]: under one name, all paths would be one operation",
+        "2:8: `name` is only for a [[route]]: in [defaults] it would make all paths one operation",
     ),
     (
         "[[route]]\nmatch = \"POST /x\"\nname = \"x\"",
@@ -114,7 +114,7 @@ const WRONG: &[(&str, &str)] = &[
     ),
     (
         "[[route]]\nmatch = \"POST /x\"\nprofile = \"lenient\"\nname = \"create x\"",
-        "4:8: POST /x: \"create x\" is no name: expected up to 64 letters, digits, '-', '_' and '.'",
+        "4:8: POST /x: \"create x\" is not a valid name: expected 1 to 64 letters, digits, '-', '_' or '.'",
     ),
     (
         "[[route]]\nmatch = \"POST /x\"\nformerly = [\"\"]",

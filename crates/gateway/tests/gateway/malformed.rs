@@ -12,7 +12,10 @@ use crate::upstream::Upstream;
 async fn nothing_happened(stage: &Stage) {
     assert_eq!(stage.runs(), 0, "{:?}", stage.upstream.seen());
     let counts = admin(&stage.gateway, "/api/v1/counts").await.json();
-    assert!(counts.as_object().unwrap().values().all(|count| count == 0), "{counts}");
+    assert!(
+        counts.as_object().unwrap().values().filter_map(serde_json::Value::as_u64).all(|count| count == 0),
+        "{counts}"
+    );
 }
 
 #[tokio::test]

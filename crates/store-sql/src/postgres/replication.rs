@@ -1,11 +1,11 @@
 //! Waiting until what a read has shown is on the synchronous standbys too.
 //!
-//! A commit waits for its synchronous standbys, and until then other sessions do not see it. If that wait is
-//! cancelled, or its session terminated, the commit is visible at once, and only the primary has it. An answer
-//! that is given from such a row would be lost with the primary.
+//! A commit waits for its synchronous standbys, and until then other sessions do not see it. If
+//! that wait is cancelled, or its session terminated, the commit is visible at once, and only the
+//! primary has it. An answer that is given from such a row would be lost with the primary.
 //!
-//! **Invariant:** where synchronous standbys are configured, a row is shown only after a later commit of ours has
-//! waited for them: they have all that was written before it.
+//! **Invariant:** where synchronous standbys are configured, a row is shown only after a later
+//! commit of ours has waited for them: they have all that was written before it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,12 +18,12 @@ use super::link::Link;
 use super::settings::Settings;
 use super::statements::SETUP_WRITE;
 
-/// Whether commits are to wait for a standby. A session whose `synchronous_commit` says otherwise does not wait; that is warned of
-/// when the store is opened.
+/// Whether commits are to wait for a standby. A session whose `synchronous_commit` says otherwise
+/// does not wait; a warning says so when the store is opened.
 pub(super) const HAS_STANDBYS: &str = "current_setting('synchronous_standby_names') <> ''";
 
-/// It writes to the log and changes nothing. A transaction that writes nothing to the log has nothing to wait for, even if
-/// it has a number.
+/// Writes a WAL record and changes nothing. A transaction without a WAL record does not wait for
+/// standbys, even if it has an id.
 const MARK: &str = "SELECT pg_catalog.pg_logical_emit_message(true, 'oncegate', '')";
 
 /// Commits that are waited for, each on behalf of all who asked before it began.

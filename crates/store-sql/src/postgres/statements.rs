@@ -19,7 +19,7 @@ pub(super) mod trail;
 pub(super) mod types;
 
 /// How many there are.
-pub(super) const QUERIES: usize = 46;
+pub(super) const QUERIES: usize = 45;
 
 /// A statement, the types of its parameters (as it casts them), and its place among a session's prepared ones.
 #[derive(Debug)]
@@ -281,7 +281,7 @@ impl Statements {
                 ),
             ),
             doubted_except: query(
-                45,
+                44,
                 format!(
                     "SELECT seq, look_at FROM {record} r WHERE look_at BETWEEN $1::bigint AND $2::bigint \
                      AND NOT EXISTS (SELECT FROM unnest($4::bytea[]) AS excepted (name) WHERE {}) \

@@ -135,7 +135,7 @@ async fn a_commit_begins_the_next_one() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_last_place_of_a_run_takes_the_next_one_along() {
     let stage = Stage::start().await;
-    let ahead = "UPDATE record_reserved SET settled = 4095, generation = generation + 1 WHERE seq = 0";
+    let ahead = "UPDATE record_reserved SET settled = 4095, generation = generation + 1, mark = random() WHERE seq = 0";
     sqlx::query(ahead).execute(stage.pool.pool()).await.unwrap();
     assert_eq!(read_one(&stage.store, id("1")).await.unwrap(), None);
     let first = begun(&stage, "1").await;

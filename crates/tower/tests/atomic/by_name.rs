@@ -153,7 +153,7 @@ async fn an_opening_whose_name_is_lost_is_sent_in_full() {
 async fn a_closing_whose_name_is_lost_is_rolled_back_and_the_next_one_is_in_full() {
     let stage = Stage::prepared().await;
     let mut third = stage.opened("third").await;
-    sqlx::raw_sql(stage.forget("keep")).execute(&mut *third).await.unwrap();
+    sqlx::raw_sql(stage.forget("finish")).execute(&mut *third).await.unwrap();
     let error = third.commit_with(closing(&stage.store, "third")).await.unwrap_err();
     assert_eq!(error.effect(), Effect::None, "{error}");
     assert_eq!(read_one(&stage.store, settled("third", b"{}").id).await.unwrap(), None);
@@ -183,7 +183,7 @@ async fn a_transaction_that_was_begun_anew_is_closed_in_full() {
     assert!(sqlx::Connection::begin(&mut *third).await.is_err());
     assert!(third.is_lost());
     third.regain().await.unwrap();
-    sqlx::raw_sql(stage.forget("keep")).execute(&mut *third).await.unwrap();
+    sqlx::raw_sql(stage.forget("finish")).execute(&mut *third).await.unwrap();
     stage.keep(third, "third").await;
 }
 
@@ -214,7 +214,7 @@ async fn names_that_are_lost_are_lost_for_all() {
         stage.keep(second, other).await;
     }
     let (mut third, mut fourth) = (stage.opened("3").await, stage.opened("4").await);
-    for (transaction, names) in [(&mut third, &["take"][..]), (&mut fourth, &["take", "keep"])] {
+    for (transaction, names) in [(&mut third, &["take"][..]), (&mut fourth, &["take", "finish"])] {
         assert_eq!(stage.executed(transaction).await, [1, 0]);
         for name in names {
             sqlx::raw_sql(stage.forget(name)).execute(&mut **transaction).await.unwrap();

@@ -262,7 +262,7 @@ by_both! {
     /// The last place of a run, whose statements are several more.
     async fn the_last_place_of_a_run_is_given_away_like_any_other<P: Owns>() {
         let stage = Stage::<P>::start().await;
-        let ahead = "UPDATE record_reserved SET settled = 4093, generation = generation + 1 WHERE seq = 0";
+        let ahead = "UPDATE record_reserved SET settled = 4093, generation = generation + 1, mark = random() WHERE seq = 0";
         sqlx::query(ahead).execute(stage.pool.pool()).await.unwrap();
         let keys = ["4093", "4094", "4095", "4096"];
         for key in keys {

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use oncegate_core::policy::Profile;
 use oncegate_store_sql::SqliteStore;
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{Connection as _, SqliteConnection};
 
 use crate::base::{Base, OnSqlite, OnSqliteDedicated};
 use crate::client::Call;
@@ -32,13 +34,21 @@ async fn fails_closed<B: Base>(base: B, path: PathBuf, change: fn(&Path)) {
     gate.entered().await;
     let client = tokio::spawn(async move { call("meanwhile").send(addr).await });
     gate.entered().await;
+    // Opened before, so that it sees the file that was there.
+    let options = SqliteConnectOptions::new().filename(&path);
+    let mut witness = SqliteConnection::connect_with(&options).await.unwrap();
+    assert_eq!(charges(&mut witness).await, ["before"]);
     change(&path);
     gate.open();
     let problem = client.await.unwrap().expect_problem(503, "store_unavailable");
     assert!(problem["detail"].as_str().unwrap().contains("Nothing was executed"), "{problem}");
     gate.open();
     call("after").send(addr).await.expect_problem(503, "store_unavailable");
-    assert_eq!(base.charges().await, ["before"]);
+    assert_eq!(charges(&mut witness).await, ["before"]);
+}
+
+async fn charges(on: &mut SqliteConnection) -> Vec<String> {
+    sqlx::query_scalar("SELECT key FROM charge ORDER BY key").fetch_all(on).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

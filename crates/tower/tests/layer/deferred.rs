@@ -259,8 +259,9 @@ async fn what_ran_inline_is_described_and_not_promised() {
     assert_eq!(shown["attempts"], 1, "{shown}");
 }
 
-/// The same where the outcome of the inline attempt is unknown: once somebody proves that it did not happen, only
-/// its client runs it again. A duplicate that prefers `respond-async` makes it deferred, and then 202 is true.
+/// The same where the outcome of the inline attempt is unknown: once it is proved that it did not
+/// happen, only its client runs it again. A duplicate that prefers `respond-async` makes it
+/// deferred, and then 202 is true.
 #[tokio::test]
 async fn a_doubt_about_what_ran_inline_is_promised_only_to_who_prefers_it() {
     let service = Service::start().await;

@@ -232,10 +232,10 @@ async fn attack_25_what_was_begun_in_phases_is_not_run_again_as_a_whole() {
     let service = Service::start().await;
     service.town.provider_is_down.store(true, Ordering::SeqCst);
     service.ask().await.expect_problem(409, "in_progress");
-    let handled = Arc::new(AtomicUsize::new(0));
+    let runs = Arc::new(AtomicUsize::new(0));
     let handler = {
-        let handled = Arc::clone(&handled);
-        move || async move { format!("ride {}", handled.fetch_add(1, Ordering::SeqCst)) }
+        let runs = Arc::clone(&runs);
+        move || async move { format!("ride {}", runs.fetch_add(1, Ordering::SeqCst)) }
     };
     let routes = Routes::none().route("POST /rides", Profile::Payments).unwrap();
     let without_phases = Idempotency::new(service.engine.clone(), scope::header("x-tenant"), routes);
@@ -245,7 +245,7 @@ async fn attack_25_what_was_begun_in_phases_is_not_run_again_as_a_whole() {
     tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
     let call = Call::post("/rides").key(KEY).json("{\"to\": \"the station\"}");
     call.send(addr).await.expect_problem(409, "outcome_unknown");
-    assert_eq!(handled.load(Ordering::SeqCst), 0, "the first phase has taken effect already");
+    assert_eq!(runs.load(Ordering::SeqCst), 0, "the first phase has taken effect already");
     let record = service.engine.read(id_of(KEY)).await.unwrap().unwrap();
     assert_eq!(record.state.kind(), StateKind::Unknown);
     let reason = record.last_error.unwrap().to_string();

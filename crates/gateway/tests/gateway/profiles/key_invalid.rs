@@ -21,7 +21,10 @@ async fn keys_that_cannot_be_used(profile: &Expected) {
         reply.expect_problem(400, "key_invalid");
     }
     let counts = admin(&stage.gateway, "/api/v1/counts").await.json();
-    assert!(counts.as_object().unwrap().values().all(|count| count == 0), "{counts}");
+    assert!(
+        counts.as_object().unwrap().values().filter_map(serde_json::Value::as_u64).all(|count| count == 0),
+        "{counts}"
+    );
     assert_eq!(stage.runs(), 0);
     stage.send(&profile.call()).await.expect_first(200, "run 1");
 }
