@@ -18,6 +18,7 @@ pub mod programs;
 pub mod prometheus;
 mod proxy;
 mod redis;
+mod redis_clock;
 pub mod shared;
 mod wait;
 
@@ -30,4 +31,5 @@ pub use postgres::{Postgres, Replication};
 pub use prometheus::Prometheus;
 pub use proxy::{Cut, TcpProxy};
 pub use redis::Redis;
+pub use redis_clock::RedisClock;
 pub use wait::{until, until_some, wait_until};

@@ -4,62 +4,55 @@ use std::cell::{Ref, RefCell};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use oncegate_test_servers::{FakeClock, Postgres, Redis, wait_until};
+use oncegate_test_servers::{FakeClock, Postgres, Redis, RedisClock, wait_until};
 use rusqlite::backup::Backup;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::town::{FOREVER, Town};
 
-/// A database, and the clock that its records go by.
-pub(crate) struct Database {
-    server: Server,
-    clock: FakeClock,
-}
-
-enum Server {
+/// A database whose clock can be set.
+pub(crate) enum Database {
     /// A file of the gateway's, by the gateway's clock.
-    Sqlite,
-    /// A server that runs by the clock.
-    Postgres(Postgres),
-    /// A server by its machine's clock, because it cannot run by another. Nothing here runs by the other one.
-    Redis(RefCell<Redis>),
+    Sqlite(FakeClock),
+    Postgres(Postgres, FakeClock),
+    Redis(RefCell<Redis>, RedisClock),
 }
 
 impl Database {
     pub(crate) fn sqlite() -> Self {
-        Self { server: Server::Sqlite, clock: FakeClock::new() }
+        Self::Sqlite(FakeClock::new())
     }
 
     pub(crate) fn postgres() -> Self {
         let clock = FakeClock::new();
-        Self { server: Server::Postgres(Postgres::start_by_clock(&[], &clock)), clock }
+        Self::Postgres(Postgres::start_by_clock(&[], &clock), clock)
     }
 
     pub(crate) fn redis() -> Self {
         let server = Redis::start(&["--appendonly", "yes", "--appendfsync", "always"]);
-        Self { server: Server::Redis(RefCell::new(server)), clock: FakeClock::new() }
+        let clock = RedisClock::of(&server);
+        Self::Redis(RefCell::new(server), clock)
     }
 
-    pub(crate) const fn clock(&self) -> &FakeClock {
-        &self.clock
+    /// Sets its clock so many seconds before or after the true time.
+    pub(crate) fn set_clock_off_s(&self, seconds: i64) {
+        match self {
+            Self::Sqlite(clock) | Self::Postgres(_, clock) => clock.set_offset_s(seconds),
+            Self::Redis(_, clock) => clock.set_offset_s(seconds),
+        }
     }
 
     /// A town in disorder, whose gateway keeps its records here.
     pub(crate) fn opens_a_town(&self, horizon: &str) -> Town {
-        let clock = Some(self.clock.clone());
-        match &self.server {
-            Server::Sqlite => Town::opens_in_a_storm(None, horizon, clock),
-            Server::Postgres(server) => Town::opens_in_a_storm(Some(&server.url()), horizon, None),
-            Server::Redis(server) => Town::opens_in_a_storm(Some(&server.borrow().url()), horizon, None),
+        match self {
+            Self::Sqlite(clock) => Town::opens_in_a_storm(None, horizon, Some(clock.clone())),
+            Self::Postgres(server, _) => Town::opens_in_a_storm(Some(&server.url()), horizon, None),
+            Self::Redis(_, clock) => Town::opens_in_a_storm(Some(&clock.url()), horizon, None),
         }
     }
 
     /// The gateway notices that the store's clock was set, and says so.
-    pub(crate) fn wait_for_step(&self, town: &Town, direction: &str) {
-        // The clock of a Redis server was not set.
-        if matches!(self.server, Server::Redis(_)) {
-            return;
-        }
+    pub(crate) fn wait_for_step(town: &Town, direction: &str) {
         let name = format!("oncegate_clock_step_count{{direction=\"{direction}\"}}");
         wait_until(&format!("a step {direction} is counted"), || {
             town.counted(town.admin_address(), &name) > 0
@@ -68,14 +61,14 @@ impl Database {
 
     /// The database rejects about one write of fifty, as a constraint of its owner's would.
     pub(crate) fn reject_writes(&self, town: &Town) {
-        match &self.server {
-            Server::Sqlite => sqlite(town)
+        match self {
+            Self::Sqlite(_) => sqlite(town)
                 .execute_batch(
                     "CREATE TRIGGER storm BEFORE INSERT ON record_settled WHEN abs(random()) % 50 = 0
                      BEGIN SELECT RAISE(ABORT, 'rejected by the storm'); END",
                 )
                 .unwrap(),
-            Server::Postgres(server) => drop(server.sql(
+            Self::Postgres(server, _) => drop(server.sql(
                 "CREATE FUNCTION oncegate.storm() RETURNS trigger LANGUAGE plpgsql AS $$
                  BEGIN
                    IF random() < 0.02 THEN
@@ -87,23 +80,23 @@ impl Database {
                  FOR EACH ROW EXECUTE FUNCTION oncegate.storm()",
             )),
             // It has no constraints.
-            Server::Redis(_) => {}
+            Self::Redis(..) => {}
         }
     }
 
     pub(crate) fn accept_writes(&self, town: &Town) {
-        match &self.server {
-            Server::Sqlite => sqlite(town).execute_batch("DROP TRIGGER storm").unwrap(),
-            Server::Postgres(server) => drop(server.sql("DROP TRIGGER storm ON oncegate.record")),
-            Server::Redis(_) => {}
+        match self {
+            Self::Sqlite(_) => sqlite(town).execute_batch("DROP TRIGGER storm").unwrap(),
+            Self::Postgres(server, _) => drop(server.sql("DROP TRIGGER storm ON oncegate.record")),
+            Self::Redis(..) => {}
         }
     }
 
     /// Takes a backup, and waits until the gateway has rewritten its watermark.
     pub(crate) fn back_up(&self, town: &Town) {
-        match &self.server {
-            Server::Sqlite => copy(&sqlite_file(town), &town.folder().join("backup.db")),
-            Server::Postgres(server) => drop(server.sql(
+        match self {
+            Self::Sqlite(_) => copy(&sqlite_file(town), &town.folder().join("backup.db")),
+            Self::Postgres(server, _) => drop(server.sql(
                 "DO $$ DECLARE name text; BEGIN
                    CREATE SCHEMA backup;
                    FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = 'oncegate' LOOP
@@ -111,7 +104,7 @@ impl Database {
                    END LOOP;
                  END $$",
             )),
-            Server::Redis(server) => server.borrow().back_up(),
+            Self::Redis(server, _) => server.borrow().back_up(),
         }
         let before = self.watermarks(town);
         wait_until("the watermark is rewritten", || self.watermarks(town) != before);
@@ -119,10 +112,10 @@ impl Database {
 
     /// Restores the backup under the gateway that runs.
     pub(crate) fn restore(&self, town: &Town) {
-        match &self.server {
-            Server::Sqlite => copy(&town.folder().join("backup.db"), &sqlite_file(town)),
+        match self {
+            Self::Sqlite(_) => copy(&town.folder().join("backup.db"), &sqlite_file(town)),
             // Every other connection ends, as when a server is stopped, recovered and started.
-            Server::Postgres(server) => drop(server.sql(
+            Self::Postgres(server, _) => drop(server.sql(
                 "DO $$ DECLARE name text; tables text; BEGIN
                    SELECT string_agg(format('oncegate.%I', tablename), ', ') INTO tables
                      FROM pg_tables WHERE schemaname = 'oncegate';
@@ -136,20 +129,20 @@ impl Database {
                      WHERE pid <> pg_backend_pid() AND application_name = 'oncegate';
                  END $$",
             )),
-            Server::Redis(server) => server.borrow_mut().restore(),
+            Self::Redis(server, _) => server.borrow_mut().restore(),
         }
     }
 
     fn watermarks(&self, town: &Town) -> String {
-        match &self.server {
-            Server::Sqlite => {
+        match self {
+            Self::Sqlite(_) => {
                 let query = "SELECT coalesce(group_concat(mark), '') FROM watermark";
                 sqlite(town).query_row(query, [], |row| row.get(0)).unwrap()
             }
-            Server::Postgres(server) => {
+            Self::Postgres(server, _) => {
                 server.sql("SELECT string_agg(mark::text, ' ') FROM oncegate.watermark")
             }
-            Server::Redis(server) => {
+            Self::Redis(server, _) => {
                 let server: Ref<'_, Redis> = server.borrow();
                 server.command(&["HVALS", "{oncegate}:watermarks:marks"])
             }

@@ -60,7 +60,7 @@ enum Trouble {
 }
 
 fn storm(database: &Database) {
-    let (town, clock) = (database.opens_a_town(HORIZON), database.clock());
+    let town = database.opens_a_town(HORIZON);
     let faults = Fault::ALL.map(|fault| (fault, if fault.is_of_webhook() { 0.1 } else { 0.04 }));
     town.put(town.provider_address(), "/faults", &serde_json::to_value(Faults(faults.into())).unwrap());
     let crowd = Crowd::new(town.gateway_address());
@@ -78,12 +78,12 @@ fn storm(database: &Database) {
             Trouble::WritesAreRejected => database.reject_writes(&town),
             Trouble::WritesAreAccepted => database.accept_writes(&town),
             Trouble::ClockForward => {
-                clock.set_offset_s(STEP_S);
-                database.wait_for_step(&town, "forward");
+                database.set_clock_off_s(STEP_S);
+                Database::wait_for_step(&town, "forward");
             }
             Trouble::ClockBack => {
-                clock.set_offset_s(0);
-                database.wait_for_step(&town, "back");
+                database.set_clock_off_s(0);
+                Database::wait_for_step(&town, "back");
                 crowd.kill_the_gateway(&town);
             }
         }
@@ -95,7 +95,7 @@ fn storm(database: &Database) {
     assert_eq!(seen.len(), PAYMENTS);
 
     // The clock is past all that it has ever shown, so that every lease ends.
-    clock.set_offset_s(2 * STEP_S);
+    database.set_clock_off_s(2 * STEP_S);
     // It clears up by itself: no operator acts.
     for state in ["in_progress", "unknown"] {
         wait_until(&format!("nothing is {state}"), || records(&town, &format!("&state={state}")).is_empty());

@@ -12,10 +12,8 @@ use oncegate_store::Store;
 use oncegate_store::clock::Clock;
 use oncegate_store_redis::RedisStore;
 use oncegate_store_sql::sqlite::{SqliteOptions, SqliteStore};
-use oncegate_test_servers::{Redis, until};
+use oncegate_test_servers::{Redis, RedisClock, until};
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
 
 use crate::crew::{Script, doubt_of, doubted, pass, reconcile};
 use crate::world::{HOUR, answer, complete, done, held, id, replayed, request, route, start, state};
@@ -159,46 +157,12 @@ async fn attack_21_a_clock_set_back_under_sqlite_lapses_no_fresh_lease() {
 #[tokio::test(flavor = "multi_thread")]
 async fn attack_21_a_clock_set_back_under_redis_lapses_no_fresh_lease() {
     let server = Redis::start(&[]);
-    let off_s = Arc::new(AtomicI64::new(0));
-    let first = start(redis_with_clock(&server, &off_s).await, Options::default()).await;
+    let clock = RedisClock::of(&server);
+    let process = async || start(RedisStore::open(clock.url()).await.unwrap(), Options::default()).await;
+    let first = process().await;
     let _ = first.now();
-    off_s.store(-3_600, Ordering::SeqCst);
-    let second = start(redis_with_clock(&server, &off_s).await, Options::default()).await;
+    clock.set_offset_s(-3_600);
+    let second = process().await;
     until("the step is noticed", async || first.stats().clock_steps != ClockSteps::default()).await;
     no_lease_is_lapsed(&first, &second).await;
-}
-
-/// A store on a server whose answers to `TIME` are off by so many seconds.
-async fn redis_with_clock(server: &Redis, off_s: &Arc<AtomicI64>) -> RedisStore {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("redis://{}/", listener.local_addr().unwrap());
-    let (port, off_s) = (server.port(), Arc::clone(off_s));
-    tokio::spawn(async move {
-        while let Ok((client, _)) = listener.accept().await {
-            let upstream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-            let (mut from_client, mut to_client) = client.into_split();
-            let (mut from_server, mut to_server) = upstream.into_split();
-            let off_s = Arc::clone(&off_s);
-            tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
-            tokio::spawn(async move {
-                let mut bytes = vec![0; 1 << 16];
-                while let Ok(length @ 1..) = from_server.read(&mut bytes).await {
-                    set_time(&mut bytes[..length], off_s.load(Ordering::SeqCst));
-                    to_client.write_all(&bytes[..length]).await?;
-                }
-                to_client.shutdown().await
-            });
-        }
-    });
-    RedisStore::open(url).await.unwrap()
-}
-
-/// Changes the answer to `TIME`: two numbers as text, of which the first is the seconds, in ten
-/// digits.
-fn set_time(bytes: &mut [u8], off_s: i64) {
-    const HEAD: &[u8] = b"*2\r\n$10\r\n";
-    let Some(at) = bytes.windows(HEAD.len()).position(|part| part == HEAD) else { return };
-    let Some(digits) = bytes[at + HEAD.len()..].first_chunk_mut::<10>() else { return };
-    let Ok(seconds) = String::from_utf8_lossy(digits).parse::<i64>() else { return };
-    digits.copy_from_slice((seconds + off_s).to_string().as_bytes());
 }
