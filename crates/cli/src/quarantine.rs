@@ -189,7 +189,8 @@ async fn release(args: &Release) -> Result<ExitCode, Trouble> {
     Ok(print(format!("{} {before}; keys that may run now: {keys}\n", args.id).as_bytes()))
 }
 
-/// A node of this command over the store. A gateway that runs may be the one that must be restarted.
+/// A node of this command over the store. A running gateway may be the one that must be
+/// restarted.
 async fn open(source: &Where) -> Result<Engine<AnyStore>, Trouble> {
     match source.open().await?.into_acting().await? {
         Source::Engine(engine) => Ok(engine),

@@ -189,9 +189,6 @@ impl<P: Place> History<P> {
             }
             if matches!(trouble, Trouble::ClockForward | Trouble::ClockBack) {
                 (0..NODES).for_each(|node| self.with(node, |node| node.store().set_clock_off(clock_off_s)));
-                // A process that starts now cannot know of the step. The documented limit: it must
-                // not start before what was in flight at the step has landed.
-                thread::sleep(2 * LATE);
             }
             latest_off_s = latest_off_s.max(clock_off_s);
             thread::sleep(PAUSE);
