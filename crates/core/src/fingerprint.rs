@@ -178,6 +178,16 @@ impl Fingerprint {
         }
     }
 
+    /// The fingerprint of the same request on a route where these headers count too: each with
+    /// its name and the values of its lines, in order. A header without lines counts as absent.
+    #[must_use]
+    pub fn with_headers(self, headers: &[(&str, Vec<&[u8]>)]) -> Self {
+        if headers.is_empty() {
+            return self;
+        }
+        Self { digest: frame::with_headers(self.digest, headers), ..self }
+    }
+
     const fn is_unchecked(self) -> bool {
         self.version == UNCHECKED_VERSION
     }

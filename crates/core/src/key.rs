@@ -3,6 +3,7 @@
 //! **Invariant:** what does not parse is refused, never ignored. RFC 9651 would let a server drop a field that it cannot
 //! parse; then the request would run unprotected, and the client would believe otherwise.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -59,6 +60,31 @@ impl Key {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// The one spelling of this key in a header, under the syntax that it was read by: what
+    /// every spelling of the key is forwarded as. Bare where the syntax allows that, otherwise
+    /// in quotes and without parameters.
+    #[must_use]
+    pub fn canonical_spelling(&self, syntax: KeySyntax) -> Cow<'_, str> {
+        let is_bare = match syntax {
+            KeySyntax::Opaque => true,
+            KeySyntax::Structured => false,
+            KeySyntax::Either => bare(self.0.as_bytes()).is_ok(),
+        };
+        if is_bare {
+            return Cow::Borrowed(&self.0);
+        }
+        let mut quoted = String::with_capacity(self.0.len() + 2);
+        quoted.push('"');
+        for char in self.0.chars() {
+            if matches!(char, '"' | '\\') {
+                quoted.push('\\');
+            }
+            quoted.push(char);
+        }
+        quoted.push('"');
+        Cow::Owned(quoted)
     }
 
     /// The moment in a UUID of version 7, to the millisecond: when the client made the key. No other key says one.

@@ -28,6 +28,8 @@ pub struct Policy {
     pub scope: ScopeWidth,
     /// What makes two requests the same.
     pub fingerprint: Mode,
+    /// Request headers that are part of the fingerprint, in lower case, sorted.
+    pub fingerprint_headers: Vec<Box<str>>,
     /// Same key, other request.
     pub mismatch: Mismatch,
     /// Another caller holds the lease.

@@ -7,6 +7,7 @@ mod effect;
 mod error;
 mod file;
 mod reconcile;
+mod request;
 mod rules;
 mod scope;
 mod show;
@@ -23,6 +24,7 @@ use oncegate_tower::Routes;
 pub use error::ConfigError;
 pub use file::{HostHeader, Http};
 pub use reconcile::Environment;
+pub use request::{Ambiguous, PathCase, PathParams, RequestRules};
 pub use rules::Rule;
 pub(crate) use scope::From;
 pub use scope::ScopeRule;
@@ -65,6 +67,8 @@ pub struct Config {
     pub store: Store,
     /// Whose key it is.
     pub scope: ScopeRule,
+    /// How the spelling of a request is read.
+    pub request: RequestRules,
     /// How much at once.
     pub limits: Limits,
     /// What goes on without any request.
@@ -194,6 +198,22 @@ impl Config {
     /// All of them: the routes, and what holds where none matches.
     pub(crate) fn rules(&self) -> impl Iterator<Item = &Rule> {
         self.routes.iter().chain([&self.otherwise])
+    }
+
+    /// Every header that the file gives a meaning: no client may write it in a second way, nor
+    /// have it dropped on the way.
+    pub(crate) fn named_headers(&self) -> Vec<HeaderName> {
+        let of_rules = self.rules().flat_map(|rule| {
+            let policy = &rule.policy;
+            policy.fingerprint_headers.iter().chain(&policy.request_headers)
+        });
+        let mut named: Vec<HeaderName> = of_rules.filter_map(|name| name.parse().ok()).collect();
+        named.extend(self.scope.header().cloned());
+        named.extend(self.scope.also.iter().cloned());
+        named.extend(self.store.request_time_header.clone());
+        named.sort_by(|one, other| one.as_str().cmp(other.as_str()));
+        named.dedup();
+        named
     }
 
     /// The routes, for the layer.

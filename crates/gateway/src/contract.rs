@@ -94,6 +94,10 @@ pub(crate) fn owner(scope: &ScopeRule) -> String {
             code(name.as_str())
         ),
     };
+    if !scope.also.is_empty() {
+        let names: Vec<_> = scope.also.iter().map(|name| code(name.as_str())).collect();
+        let _ = write!(words, " The value of {} is part of the owner, too.", names.join(" and of "));
+    }
     if scope.shares_anonymous {
         words.push_str(" All callers without credentials share one space of keys: choose random ones.");
     }

@@ -19,8 +19,8 @@ mod recorder;
 pub mod story;
 
 pub use config::{
-    Admin, Config, ConfigError, Environment, Given, HostHeader, Http, Limits, Listen, Rule, ScopeRule,
-    Secret, Store, Upstream,
+    Admin, Ambiguous, Config, ConfigError, Environment, Given, HostHeader, Http, Limits, Listen, PathCase,
+    PathParams, RequestRules, Rule, ScopeRule, Secret, Store, Upstream,
 };
 pub use contract::contract;
 pub use gateway::{Gateway, Reloaded, StartError};

@@ -2,8 +2,9 @@
 
 mod client_body;
 mod guard;
+mod names;
 mod operations;
-mod path;
+pub(crate) mod path;
 mod webhooks;
 
 use std::net::SocketAddr;
@@ -11,19 +12,20 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, StatusCode, header};
+use http::uri::PathAndQuery;
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Uri, header};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use oncegate::AnyStore;
 use oncegate_core::problem::{Code, Problem};
 use oncegate_engine::{Engine, Finisher};
-use oncegate_tower::{Failed, Idempotency, Idempotent, OriginalAddress, ResponseBody};
+use oncegate_tower::{Failed, Idempotency, Idempotent, OriginalAddress, ResponseBody, Routes};
 use tokio::sync::OwnedSemaphorePermit;
 use tower_layer::Layer as _;
 use tower_service::Service as _;
 
 use crate::ask::Asker;
-use crate::config::{Config, ScopeRule};
+use crate::config::{Config, RequestRules, ScopeRule};
 use crate::deferred::{self, Later};
 use crate::proxy::{Limiter, Proxy, UpstreamBody};
 use crate::reconcile::Webhook;
@@ -35,6 +37,10 @@ pub(crate) use client_body::{ClientBody, Progress};
 /// Who sent a request; in its extensions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer(pub(crate) SocketAddr);
+
+/// Its peer is one of `scope.trusted_peers`; in a request's extensions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TrustedPeer;
 
 /// It came by TLS; in a request's extensions.
 #[derive(Clone, Copy, Debug)]
@@ -76,6 +82,10 @@ struct Current {
     /// Whether anything may be accepted, to be run later.
     may_defer: bool,
     scope: ScopeRule,
+    routes: Routes,
+    request: RequestRules,
+    /// Headers that the configuration names.
+    named_headers: Vec<HeaderName>,
     webhooks: Vec<Webhook>,
 }
 
@@ -117,11 +127,15 @@ impl Public {
     }
 
     pub(crate) async fn answer(&self, request: Request<Incoming>) -> Answer {
-        let request = request.map(|incoming| ClientBody::new(incoming, self.body_timeout));
+        let mut request = request.map(|incoming| ClientBody::new(incoming, self.body_timeout));
         let current = self.current();
-        if let Err(problem) = guard::check(&request, &current.scope, self.base_path_bytes) {
+        let checked = guard::check(&request, &current.named_headers, self.base_path_bytes)
+            .and_then(|()| normalize(&mut request, &current.request))
+            .and_then(|()| guard::check_routed(&request, &current.routes, &current.request));
+        if let Err(problem) = checked {
             return Box::pin(refuse(&problem, request)).await;
         }
+        current.scope.strip_untrusted(&mut request);
         let is_told = request.uri().path().starts_with(webhooks::WEBHOOKS);
         if is_own(request.uri().path()) && !is_told {
             // Boxed, as all that is rare: the future of a request would be as large as the largest of them.
@@ -135,7 +149,8 @@ impl Public {
             let ear = Ear { engine: &self.engine, asker: &self.asker, keep_for: self.apart_for };
             return Box::pin(webhooks::answer(ear, &current.webhooks, request)).await;
         }
-        let mut request = by_one_spelling(request);
+        let progress = request.body().progress();
+        request.extensions_mut().insert(progress);
         if current.may_defer {
             let kept = deferred::of_client(&request);
             request.extensions_mut().insert(kept);
@@ -155,7 +170,8 @@ impl Current {
         config: &Config,
     ) -> Result<Self, oncegate_tower::RouteError> {
         let scope = config.scope.clone();
-        let layer = Idempotency::new(engine.clone(), scope.clone(), config.layer_routes()?);
+        let routes = config.layer_routes()?;
+        let layer = Idempotency::new(engine.clone(), scope.clone(), routes.clone());
         let layer = layer.operations_at(OPERATIONS);
         let layer = match &config.store.request_time_header {
             Some(name) => layer.request_time_header(name.clone()),
@@ -164,7 +180,17 @@ impl Current {
         let layered = layer.layer(proxy.clone());
         let finisher = layer.finisher(Later(proxy.clone()));
         let may_defer = config.rules().any(|rule| rule.policy.may_defer());
-        Ok(Self { layer, layered, finisher, may_defer, scope, webhooks: config.webhooks.clone() })
+        Ok(Self {
+            layer,
+            layered,
+            finisher,
+            may_defer,
+            scope,
+            routes,
+            request: config.request,
+            named_headers: config.named_headers(),
+            webhooks: config.webhooks.clone(),
+        })
     }
 }
 
@@ -193,17 +219,32 @@ fn unprotected(failed: Failed) -> Problem {
     Problem::new(Code::UpstreamFailed, words).with_status(status)
 }
 
-/// Leaves word of the spelling by which routes are found, and of when the body last moved.
-fn by_one_spelling(mut request: Request<ClientBody>) -> Request<ClientBody> {
-    let progress = request.body().progress();
-    request.extensions_mut().insert(progress);
-    if let Some(normal) = path::normal(request.uri().path()) {
-        let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
-        if let Ok(address) = format!("{normal}{query}").parse() {
-            request.extensions_mut().insert(OriginalAddress(address));
-        }
+/// Gives the path its one spelling: routes are matched, requests compared and the upstream asked
+/// by it. Only a slash at its end is forwarded and not compared.
+fn normalize<B>(request: &mut Request<B>, rules: &RequestRules) -> Result<(), Problem> {
+    let path = request.uri().path();
+    if path == "*" {
+        return Ok(());
     }
-    request
+    let with_query = |uri: &Uri, path: &str| match uri.query() {
+        Some(query) => format!("{path}?{query}"),
+        None => path.to_owned(),
+    };
+    let unusable =
+        || Problem::new(Code::RequestMalformed, "The path cannot be normalized. Nothing was forwarded.");
+    if let Some(normal) = path::normal(path, rules) {
+        let target: PathAndQuery = with_query(request.uri(), &normal).parse().map_err(|_| unusable())?;
+        let mut parts = std::mem::take(request.uri_mut()).into_parts();
+        parts.path_and_query = Some(target);
+        *request.uri_mut() = Uri::from_parts(parts).map_err(|_| unusable())?;
+    }
+    let path = request.uri().path();
+    let matched = path::matched(path);
+    if matched.len() < path.len() {
+        let address = with_query(request.uri(), matched).parse().map_err(|_| unusable())?;
+        request.extensions_mut().insert(OriginalAddress(address));
+    }
+    Ok(())
 }
 
 fn is_own(path: &str) -> bool {

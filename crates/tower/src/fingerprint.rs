@@ -1,13 +1,15 @@
 //! Step 5: what makes two requests the same.
 
+use http::HeaderValue;
 use http::request::Parts;
-use oncegate_core::fingerprint::{self, Content, Fingerprint, Mode};
+use oncegate_core::fingerprint::{self, Content, Fingerprint};
+use oncegate_core::policy::Policy;
 use oncegate_core::problem::{Code, Problem};
 
 use crate::route;
 
-pub(crate) fn of(mode: &Mode, request: &Parts, body: &[u8]) -> Result<Fingerprint, Problem> {
-    let content_type = request.headers.get(http::header::CONTENT_TYPE).map(http::HeaderValue::as_bytes);
+pub(crate) fn of(policy: &Policy, request: &Parts, body: &[u8]) -> Result<Fingerprint, Problem> {
+    let content_type = request.headers.get(http::header::CONTENT_TYPE).map(HeaderValue::as_bytes);
     if content_type.is_some_and(is_grpc) {
         let words = "gRPC calls cannot be protected here: their outcome is in trailers, which are not kept. Nothing was executed.";
         return Err(Problem::new(Code::RequestInvalid, words));
@@ -20,8 +22,14 @@ pub(crate) fn of(mode: &Mode, request: &Parts, body: &[u8]) -> Result<Fingerprin
         content_type,
         body,
     };
-    fingerprint::of(mode, &content)
-        .map_err(|error| Problem::new(Code::RequestInvalid, format!("{error}. Nothing was executed.")))
+    let fingerprint = fingerprint::of(&policy.fingerprint, &content)
+        .map_err(|error| Problem::new(Code::RequestInvalid, format!("{error}. Nothing was executed.")))?;
+    if policy.fingerprint_headers.is_empty() {
+        return Ok(fingerprint);
+    }
+    let values = |name: &str| request.headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
+    let headers: Vec<_> = policy.fingerprint_headers.iter().map(|name| (&**name, values(name))).collect();
+    Ok(fingerprint.with_headers(&headers))
 }
 
 fn is_grpc(content_type: &[u8]) -> bool {

@@ -1,8 +1,8 @@
 //! Step 2: the key.
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use oncegate_core::key::{Key, KeyError};
-use oncegate_core::policy::KeyPolicy;
+use oncegate_core::policy::{KeyPolicy, KeySyntax};
 use oncegate_core::problem::{Code, Problem};
 
 /// The request header.
@@ -25,4 +25,16 @@ pub(crate) fn read(headers: &HeaderMap, policy: &KeyPolicy) -> Result<Option<Key
         ),
         error => Problem::new(Code::KeyInvalid, format!("{error}. Nothing was executed.")),
     })
+}
+
+/// Gives the key its one spelling in the header: `"k9"`, `k9` and `"k9";a=1` are one record here,
+/// and must be one key to the handler or the upstream too.
+pub(crate) fn respell(headers: &mut HeaderMap, key: &Key, syntax: KeySyntax) {
+    let spelling = key.canonical_spelling(syntax);
+    if headers.get(IDEMPOTENCY_KEY).is_some_and(|line| line.as_bytes() == spelling.as_bytes()) {
+        return;
+    }
+    if let Ok(value) = HeaderValue::from_str(&spelling) {
+        headers.insert(IDEMPOTENCY_KEY, value);
+    }
 }

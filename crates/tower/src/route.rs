@@ -1,5 +1,7 @@
 //! Step 1: which route is it, and is it protected?
 
+mod pattern;
+
 use std::collections::HashMap;
 use std::error::Error;
 use std::fmt;
@@ -74,6 +76,9 @@ impl Routes {
 
     /// A method and a path pattern (`POST /payments/{id}/refunds`), under a profile or a policy of one's own. A profile
     /// without methods (`off`) lets it pass.
+    ///
+    /// `{name}` matches one segment, `{*name}` at the end the rest of the path; everything else
+    /// matches itself. `*` and `:name`, as other routers write them, are refused.
     pub fn route(self, pattern: &str, policy: impl Into<Named>) -> Result<Self, RouteError> {
         self.add(pattern, &policy.into(), Handler::Whole)
     }
@@ -93,6 +98,7 @@ impl Routes {
             .split_once(' ')
             .filter(|(_, path)| path.starts_with('/'))
             .ok_or_else(|| RouteError(format!("{pattern:?} is not a method, a space and a path")))?;
+        pattern::check(path).map_err(|words| RouteError(format!("{pattern:?}: {words}")))?;
         let route = if named.policy.methods.is_empty() {
             None
         } else {
@@ -111,7 +117,7 @@ impl Routes {
             .entry(method_of(method)?)
             .or_default()
             .insert(path, route)
-            .map_err(|error| RouteError(format!("{pattern:?}: {error}")))?;
+            .map_err(|error| RouteError(format!("{pattern:?}: {}", pattern::refused(method, &error))))?;
         Ok(self)
     }
 

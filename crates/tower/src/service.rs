@@ -265,7 +265,7 @@ where
     B::Error: Into<BoxError>,
 {
     let policy = route.policy();
-    let (head, body) = request.into_parts();
+    let (mut head, body) = request.into_parts();
     let key = match key::read(&head.headers, &policy.key) {
         Ok(Some(key)) => key,
         Ok(None) => {
@@ -277,13 +277,14 @@ where
         }
         Err(problem) => return Err(Ok(Box::pin(refuse_early(&problem, &head.headers, body)).await)),
     };
+    key::respell(&mut head.headers, &key, policy.key.syntax);
     let scope = match scope::of(tenant, route, &head) {
         Ok(scope) => scope,
         Err(problem) => return Err(Ok(Box::pin(refuse_early(&problem, &head.headers, body)).await)),
     };
     let body = read::whole(&head.headers, body, policy.body_bytes_max).await;
     let body = body.map_err(|problem| Ok(answer::refusal(&problem)))?;
-    let fingerprint = fingerprint::of(&policy.fingerprint, &head, &body);
+    let fingerprint = fingerprint::of(policy, &head, &body);
     let fingerprint = fingerprint.map_err(|problem| Ok(answer::refusal(&problem)))?;
     Ok((Box::new(Admitted { head, body, key, scope, fingerprint }), inner))
 }

@@ -30,6 +30,22 @@ pub(super) fn of_operation(content: &Content<'_>) -> [u8; 32] {
     frame.finalize().into()
 }
 
+/// Digests a request's digest together with headers. Injective: every count and every text
+/// stands behind its length.
+pub(super) fn with_headers(digest: [u8; 32], headers: &[(&str, Vec<&[u8]>)]) -> [u8; 32] {
+    let mut frame = Sha256::new();
+    field(&mut frame, b"oncegate fingerprint headers");
+    field(&mut frame, &digest);
+    for (name, values) in headers {
+        field(&mut frame, name.as_bytes());
+        field(&mut frame, &(values.len() as u64).to_be_bytes());
+        for value in values {
+            field(&mut frame, value);
+        }
+    }
+    frame.finalize().into()
+}
+
 fn field(frame: &mut Sha256, bytes: &[u8]) {
     frame.update((bytes.len() as u64).to_be_bytes());
     frame.update(bytes);

@@ -122,6 +122,7 @@ fn ietf() -> Policy {
         },
         scope: ScopeWidth::Tenant,
         fingerprint: Mode::Json,
+        fingerprint_headers: Vec::new(),
         mismatch: Mismatch::Refuse(MismatchStatus::Unprocessable),
         in_progress: WhileInProgress::Reject,
         after_doubt: AfterDoubt::Reject,

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use http::Uri;
+use http::{HeaderName, Uri};
 use oncegate_core::policy::{ForwardKey, Profile};
 use oncegate_core::record::AfterRetention;
 use oncegate_engine::WorkerOptions;
@@ -13,8 +13,9 @@ use toml::Spanned;
 
 use super::effect;
 use super::error::ConfigError;
-use super::file::{Anonymous, File, HostHeader, Http, ScopeFrom};
+use super::file::{self, Anonymous, File, HostHeader, Http, ScopeFrom};
 use super::reconcile::{self, Environment};
+use super::request::{self, RequestRules};
 use super::rules::{self, Rule};
 use super::scope::{From, ScopeRule};
 use super::show::{shown, without_secrets};
@@ -43,6 +44,12 @@ impl Source<'_> {
         ConfigError::at(self.path, self.text, span, message)
     }
 
+    /// The line of a setting, before a warning about it; nothing if it is not in the file.
+    pub(super) fn line(&self, span: Option<Range<usize>>) -> String {
+        let before = span.and_then(|span| self.text.get(..span.start));
+        before.map_or_else(String::new, |text| format!("line {}: ", text.matches('\n').count() + 1))
+    }
+
     /// Paths in the file are relative to its folder.
     fn file(&self, path: &Path) -> PathBuf {
         match self.path.and_then(Path::parent) {
@@ -58,9 +65,11 @@ pub(super) fn check(file: &File, given: &Given, source: &Source<'_>) -> Result<C
     let otherwise = rules::otherwise(&file.defaults, profile, source)?;
     let mut routes: Vec<Rule> = Vec::with_capacity(file.route.len());
     let mut layer = oncegate_tower::Routes::none();
+    let request = RequestRules::of(&file.request);
     for typed in &file.route {
         let rule = rules::route(typed, &otherwise, source)?;
         let span = typed.get_ref().pattern.as_ref().map_or(typed.span(), Spanned::span);
+        request::check_pattern(&rule.pattern, &request).map_err(|words| source.error(&span, words))?;
         // Twice the same, or two that could both match: said at the second.
         layer = layer
             .route(&rule.pattern, rule.named())
@@ -75,6 +84,7 @@ pub(super) fn check(file: &File, given: &Given, source: &Source<'_>) -> Result<C
         upstream: upstream(file, given, source)?,
         store: store(file, given, source)?,
         scope: scope(file, source)?,
+        request,
         limits: limits(file, source)?,
         workers: workers(file, source)?,
         drain: file.shutdown.drain.map_or(Duration::from_secs(30), |span| span.0),
@@ -84,7 +94,7 @@ pub(super) fn check(file: &File, given: &Given, source: &Source<'_>) -> Result<C
         effects: effect::effects(&file.effect, source)?,
         warnings: Vec::new(),
     };
-    config.warnings = warnings(&config);
+    config.warnings = warnings(&config, file, source);
     Ok(config)
 }
 
@@ -284,7 +294,7 @@ fn scope(file: &File, source: &Source<'_>) -> Result<ScopeRule, ConfigError> {
             };
             let name = header.get_ref().to_ascii_lowercase().parse();
             let name = name.map_err(|_| source.error(&header.span(), "is not the name of a header"))?;
-            let name: http::HeaderName = name;
+            let name: HeaderName = name;
             if NOT_IDENTITIES.contains(&name.as_str()) {
                 let words = format!(
                     "{name} cannot be the tenant's name; expected a header that a proxy in front sets, such as \"x-tenant\""
@@ -301,8 +311,34 @@ fn scope(file: &File, source: &Source<'_>) -> Result<ScopeRule, ConfigError> {
             From::Header { name, peers: peers.get_ref().iter().map(|peer| peer.0).collect() }
         }
     };
-    let shares_anonymous = typed.anonymous.is_some_and(|word| word.0 == Anonymous::Share);
-    Ok(ScopeRule { from, shares_anonymous })
+    let shares_anonymous = typed.anonymous.as_ref().is_some_and(|word| word.get_ref().0 == Anonymous::Share);
+    let also = also(typed, &from, source)?;
+    Ok(ScopeRule { from, also, shares_anonymous })
+}
+
+/// Further headers that are part of the tenant. Of credentials only `authorization`, which is
+/// digested.
+fn also(typed: &file::Scope, from: &From, source: &Source<'_>) -> Result<Vec<HeaderName>, ConfigError> {
+    let mut also: Vec<HeaderName> = Vec::new();
+    let Some(names) = &typed.also else { return Ok(also) };
+    for text in names.get_ref() {
+        let wrong = |words: &str| source.error(&names.span(), format!("{text:?} {words}"));
+        let name: HeaderName = text.parse().map_err(|_| wrong("is not the name of a header"))?;
+        let is_main = match from {
+            From::Authorization => name == http::header::AUTHORIZATION,
+            From::Header { name: main, .. } => name == *main,
+        };
+        if is_main {
+            return Err(wrong("is where the tenant comes from already; leave it out"));
+        }
+        if name != http::header::AUTHORIZATION && NOT_IDENTITIES.contains(&name.as_str()) {
+            return Err(wrong("cannot be part of a tenant; expected a header such as \"stripe-account\""));
+        }
+        if !also.contains(&name) {
+            also.push(name);
+        }
+    }
+    Ok(also)
 }
 
 fn limits(file: &File, source: &Source<'_>) -> Result<Limits, ConfigError> {
@@ -387,25 +423,44 @@ fn address(
     })
 }
 
-fn warnings(config: &Config) -> Vec<String> {
+fn warnings(config: &Config, file: &File, source: &Source<'_>) -> Vec<String> {
     let mut warnings = Vec::new();
+    let defaults = source.line(file.defaults.profile.as_ref().map(Spanned::span));
     if config.otherwise.is_off() && config.routes.iter().all(Rule::is_off) {
-        warnings.push("nothing is protected: the profile is \"off\" and no route says otherwise".to_owned());
+        warnings.push(format!(
+            "{defaults}nothing is protected: the profile is \"off\" and no route says otherwise"
+        ));
+    } else if config.otherwise.is_off() {
+        warnings.push(format!(
+            "{defaults}defaults.profile = \"off\": a path that no route matches passes unprotected, also one \
+             that the upstream reads as a route's; protect by default, and switch off single routes"
+        ));
+    }
+    for (span, words) in request::warnings(&file.request) {
+        warnings.push(format!("{}{words}", source.line(Some(span))));
     }
     if config.scope.from == From::Authorization {
-        warnings.push(
-            "scope.from = \"authorization\": a client whose token is renewed between two retries becomes another tenant, and its retry \
+        let line = source.line(file.scope.from.as_ref().map(Spanned::span));
+        warnings.push(format!(
+            "{line}scope.from = \"authorization\": a client whose token is renewed between two retries becomes another tenant, and its retry \
              runs again; if yours are short-lived, take the tenant from a trusted header"
-                .to_owned(),
-        );
+        ));
     }
     if config.scope.shares_anonymous {
-        warnings.push(
-            "scope.anonymous = \"share\": all callers without credentials see each other's answers if they choose the same key".to_owned(),
-        );
+        let line = source.line(file.scope.anonymous.as_ref().map(Spanned::span));
+        warnings.push(format!(
+            "{line}scope.anonymous = \"share\": all callers without credentials see each other's answers if they \
+             choose the same key; drop the setting, or take the tenant from a trusted header"
+        ));
     }
-    for rule in std::iter::once(&config.otherwise).chain(&config.routes).filter(|rule| !rule.is_off()) {
+    let typed = std::iter::once(&file.defaults).chain(file.route.iter().map(Spanned::get_ref));
+    let rules = std::iter::once(&config.otherwise).chain(&config.routes);
+    for (rule, typed) in rules.zip(typed).filter(|(rule, _)| !rule.is_off()) {
         let policy = &rule.policy;
+        let place =
+            || typed.pattern.as_ref().map(Spanned::span).or(typed.profile.as_ref().map(Spanned::span));
+        let line_of =
+            |setting: Option<&Spanned<Span>>| source.line(setting.map(Spanned::span).or_else(place));
         let window = rule.client_retry.saturating_add(rule.reconcile_window());
         let late = match policy.after_retention {
             AfterRetention::Fresh => "runs its request again",
@@ -413,13 +468,17 @@ fn warnings(config: &Config) -> Vec<String> {
         };
         if policy.retention < Duration::from_hours(1) {
             warnings.push(format!(
-                "{}: retention {} is under an hour: a client that comes back later {late}",
+                "{}{}: retention {} is under an hour: a client that comes back later {late}; keep records longer \
+                 than clients retry",
+                line_of(typed.retention.as_ref()),
                 rule.pattern,
                 shown(policy.retention)
             ));
         } else if policy.retention < window {
             warnings.push(format!(
-                "{}: retention {} is shorter than clients retry ({}) and outcomes are asked about ({}): one that comes back later {late}",
+                "{}{}: retention {} is shorter than clients retry ({}) and outcomes are asked about ({}): one that comes \
+                 back later {late}; raise it above their sum",
+                line_of(typed.retention.as_ref()),
                 rule.pattern,
                 shown(policy.retention),
                 shown(rule.client_retry),
@@ -428,14 +487,17 @@ fn warnings(config: &Config) -> Vec<String> {
         }
         if policy.attempt_deadline < config.upstream.timeout {
             warnings.push(format!(
-                "{}: an attempt's deadline ({}) comes before the upstream's timeout ({}): the lease ends while the request runs",
+                "{}{}: an attempt's deadline ({}) comes before the upstream's timeout ({}): the lease ends while the \
+                 request runs; raise attempt_deadline, or lower upstream.timeout",
+                line_of(typed.attempt_deadline.as_ref()),
                 rule.pattern,
                 shown(policy.attempt_deadline),
                 shown(config.upstream.timeout)
             ));
         }
         if let Some(words) = rule.probe.as_deref().and_then(|probe| reconcile::warning(probe, policy)) {
-            warnings.push(format!("{}: {words}", rule.pattern));
+            let line = source.line(typed.probe.as_ref().map(Spanned::span).or_else(place));
+            warnings.push(format!("{line}{}: {words}", rule.pattern));
         }
     }
     warnings

@@ -27,6 +27,7 @@ pub(crate) struct File {
     pub(crate) upstream: Upstream,
     pub(crate) store: Store,
     pub(crate) scope: Scope,
+    pub(crate) request: super::request::Typed,
     pub(crate) limits: Limits,
     pub(crate) workers: Workers,
     pub(crate) shutdown: Shutdown,
@@ -119,7 +120,8 @@ pub(crate) struct Scope {
     pub(crate) from: Option<Spanned<Word<ScopeFrom>>>,
     pub(crate) header: Option<Spanned<String>>,
     pub(crate) trusted_peers: Option<Spanned<Vec<Peer>>>,
-    pub(crate) anonymous: Option<Word<Anonymous>>,
+    pub(crate) also: Option<Spanned<Vec<String>>>,
+    pub(crate) anonymous: Option<Spanned<Word<Anonymous>>>,
 }
 
 /// Where the tenant comes from.
@@ -217,6 +219,7 @@ pub(crate) struct Rules {
     pub(crate) forward_key: Option<Word<ForwardKey>>,
     pub(crate) scope: Option<Word<ScopeWidth>>,
     pub(crate) fingerprint: Option<Fingerprint>,
+    pub(crate) fingerprint_headers: Option<Spanned<Vec<String>>>,
     pub(crate) mismatch: Option<Word<Mismatch>>,
     pub(crate) in_progress: Option<Spanned<Word<WhileInProgress>>>,
     pub(crate) after_doubt: Option<Spanned<Word<AfterDoubt>>>,

@@ -74,8 +74,8 @@ const TOMBSTONE: Duration = Duration::from_hours(720);
 /// Methods that may be protected.
 const METHODS: [&str; 4] = ["POST", "PATCH", "PUT", "DELETE"];
 
-/// Methods that change nothing, by RFC 9110; CONNECT is never forwarded.
-const SAFE: [&str; 5] = ["GET", "HEAD", "OPTIONS", "TRACE", "CONNECT"];
+/// Methods that change nothing, by RFC 9110 and RFC 10008; CONNECT is never forwarded.
+const SAFE: [&str; 6] = ["GET", "HEAD", "OPTIONS", "QUERY", "TRACE", "CONNECT"];
 
 const OFF_WITH_MORE: &str = "the profile \"off\" lets requests pass untouched, so no other setting has an effect; drop them, or choose another profile";
 
@@ -326,6 +326,10 @@ fn overlay(policy: &mut Policy, rules: &Rules, source: &Source<'_>) -> Result<()
     }
     if let Some(names) = &rules.request_headers {
         policy.request_headers = headers_of(names, source)?;
+    }
+    if let Some(names) = &rules.fingerprint_headers {
+        policy.fingerprint_headers = headers_of(names, source)?;
+        policy.fingerprint_headers.sort();
     }
     policy.respond_async = rules.respond_async.unwrap_or(policy.respond_async);
     policy.key.required = rules.key_required.unwrap_or(policy.key.required);

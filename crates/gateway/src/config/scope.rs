@@ -6,7 +6,7 @@ use http::request::Parts;
 use ipnet::IpNet;
 use oncegate_tower::scope::{self, Tenant};
 
-use crate::public::Peer;
+use crate::public::{Peer, TrustedPeer};
 
 /// Where the tenant comes from.
 ///
@@ -16,6 +16,9 @@ use crate::public::Peer;
 pub struct ScopeRule {
     /// From what.
     pub from: From,
+    /// Further headers whose values are part of the tenant. They need no trust: they only divide
+    /// the keys of a caller that is known already.
+    pub also: Vec<http::HeaderName>,
     /// Whether all who show nothing share one scope.
     pub shares_anonymous: bool,
 }
@@ -43,6 +46,48 @@ impl ScopeRule {
             From::Authorization => None,
         }
     }
+
+    /// Removes the header that names the tenant, unless a trusted peer has set it: an upstream
+    /// that believes the header must not get a client's, with or without a key.
+    pub(crate) fn strip_untrusted<B>(&self, request: &mut http::Request<B>) {
+        let From::Header { name, peers } = &self.from else { return };
+        if is_believed(peers, request.extensions()) {
+            request.extensions_mut().insert(TrustedPeer);
+        } else if request.headers_mut().remove(name).is_some() {
+            request.extensions_mut().insert(Stripped);
+        }
+    }
+
+    /// The tenant together with the values of the further headers. Characters that separate are
+    /// escaped, so that two compositions are never the same text.
+    fn compose<'r>(&self, tenant: Cow<'r, str>, request: &Parts) -> Option<Cow<'r, str>> {
+        if self.also.is_empty() {
+            return Some(tenant);
+        }
+        let mut text = escape(&tenant);
+        for name in &self.also {
+            let mut values = request.headers.get_all(name).iter();
+            let value = match (values.next(), values.next()) {
+                (None, _) => name.to_string(),
+                (Some(_), None) if *name == http::header::AUTHORIZATION => {
+                    scope::authorization().of(request)?.into_owned()
+                }
+                (Some(value), None) => format!("{name}:{}", escape(value.to_str().ok()?.trim())),
+                (Some(_), Some(_)) => return None,
+            };
+            text.push('+');
+            text.push_str(&value);
+        }
+        Some(Cow::Owned(text))
+    }
+}
+
+/// The header that names the tenant was there, and was removed because the peer is not trusted.
+#[derive(Clone, Copy, Debug)]
+struct Stripped;
+
+fn escape(text: &str) -> String {
+    text.replace('%', "%25").replace('+', "%2B")
 }
 
 /// All who show nothing, where the file says that they share. No other tenant's text can be this: digests and header values have a
@@ -57,17 +102,20 @@ impl Tenant for ScopeRule {
                 (scope::authorization().of(request), shown)
             }
             From::Header { name, peers } => {
-                let shown = request.headers.contains_key(name);
-                let tenant = if is_believed(peers, request) { of_header(name, request) } else { None };
+                let stripped = request.extensions.get::<Stripped>().is_some();
+                let shown = stripped || request.headers.contains_key(name);
+                let is_believed = is_believed(peers, &request.extensions);
+                let tenant = if is_believed { of_header(name, request) } else { None };
                 (tenant, shown)
             }
         };
-        match tenant {
-            Some(tenant) => Some(tenant),
+        let tenant = match tenant {
+            Some(tenant) => tenant,
             // Something that is not believed, or cannot be read, is not nothing.
-            None if self.shares_anonymous && !shows_something => Some(ANONYMOUS.into()),
-            None => None,
-        }
+            None if self.shares_anonymous && !shows_something => ANONYMOUS.into(),
+            None => return None,
+        };
+        self.compose(tenant, request)
     }
 
     fn advice(&self, refused: &Parts) -> Cow<'static, str> {
@@ -76,7 +124,7 @@ impl Tenant for ScopeRule {
                                     from a trusted proxy's header instead, and `scope.anonymous = \"share\"` lets all who send \
                                     none share one space of keys"
                 .into(),
-            From::Header { name, peers } if !is_believed(peers, refused) => {
+            From::Header { name, peers } if !is_believed(peers, &refused.extensions) => {
                 format!(
                     "The header {name} is believed only from `scope.trusted_peers`, and this request comes from elsewhere. \
                      Operators: add the address of the proxy in front, or use `scope.from = \"authorization\"`"
@@ -99,8 +147,8 @@ fn of_header<'r>(name: &http::HeaderName, request: &'r Parts) -> Option<Cow<'r, 
     (!value.is_empty()).then(|| format!("{name}:{value}").into())
 }
 
-fn is_believed(peers: &[IpNet], request: &Parts) -> bool {
+fn is_believed(peers: &[IpNet], extensions: &http::Extensions) -> bool {
     // A v4 address that came through a v6 socket is the v4 address.
-    let peer = request.extensions.get::<Peer>().map(|Peer(address)| address.ip().to_canonical());
+    let peer = extensions.get::<Peer>().map(|Peer(address)| address.ip().to_canonical());
     peer.is_some_and(|peer| peers.iter().any(|net| net.contains(&peer)))
 }

@@ -66,8 +66,7 @@ impl Rule {
         settings.push(("execution", quoted(policy.execution.word())));
         settings.push(("respond_async", policy.respond_async.to_string()));
         if policy.may_defer() {
-            let names: Vec<_> = policy.request_headers.iter().map(|name| quoted(name)).collect();
-            settings.push(("request_headers", format!("[{}]", names.join(", "))));
+            settings.push(("request_headers", list(&policy.request_headers)));
         }
         settings.extend([
             ("key_required", policy.key.required.to_string()),
@@ -93,6 +92,9 @@ impl Rule {
             ("retention_from", quoted(policy.retention_from.word())),
             ("after_retention", number_or_word(after.word())),
         ]);
+        if !policy.fingerprint_headers.is_empty() {
+            settings.push(("fingerprint_headers", list(&policy.fingerprint_headers)));
+        }
         settings.extend(tombstone.map(|lives| ("tombstone", span(lives))));
         settings.extend(policy.horizon.map(|horizon| ("horizon", span(horizon))));
         settings.extend([
@@ -182,6 +184,11 @@ fn quoted(text: &str) -> String {
     }
     // JSON's escapes are TOML's.
     serde_json::Value::from(text).to_string()
+}
+
+fn list(names: &[Box<str>]) -> String {
+    let names: Vec<_> = names.iter().map(|name| quoted(name)).collect();
+    format!("[{}]", names.join(", "))
 }
 
 fn key_form(form: &KeyForm) -> String {

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use http::header::{self, Entry, HeaderMap, HeaderName, HeaderValue};
 use http::uri::{Authority, PathAndQuery, Scheme, Uri};
-use http::{Response, Version};
+use http::{Method, Response, Version};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use oncegate_core::policy::ForwardKey;
 use oncegate_tower::Attempt;
@@ -13,21 +14,18 @@ use oncegate_tower::headers::{HOP_BY_HOP, OUTCOME, connection_options};
 use super::Outgoing;
 use super::upgrade::Tunnel;
 use crate::config::{HostHeader, Http, Upstream};
-use crate::public::{Peer, Secure};
+use crate::public::{Peer, Secure, TrustedPeer};
 
 /// The key, towards the upstream.
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// Which attempt it is: the fence, which grows with every one. Never a client's.
 const ATTEMPT: HeaderName = HeaderName::from_static("idempotency-attempt");
 /// What no client says to an upstream, beside what is of a connection.
-static NOT_THE_CLIENTS: [HeaderName; 6] = [
+static NOT_THE_CLIENTS: [HeaderName; 4] = [
     // The gateway has answered it, or will.
     header::EXPECT,
     header::HOST,
     ATTEMPT,
-    // Upstreams that know headers as variables (CGI, WSGI) read these as the attempt and the key.
-    HeaderName::from_static("idempotency_attempt"),
-    HeaderName::from_static("idempotency_key"),
     HeaderName::from_static("http2-settings"),
 ];
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -46,6 +44,7 @@ pub(super) fn request(
     let host = client_host(&head.uri, &head.headers);
     let peer = head.extensions.remove::<Peer>();
     let is_secure = head.extensions.remove::<Secure>().is_some();
+    let is_trusted = head.extensions.remove::<TrustedPeer>().is_some();
 
     let headers = &mut head.headers;
     let takes_trailers = takes_trailers(headers);
@@ -65,6 +64,9 @@ pub(super) fn request(
     }
     join_cookies(headers);
     add_via(headers, received);
+    if !is_trusted {
+        headers.remove(FORWARDED_HOST);
+    }
     forwarded(headers, peer, host.as_ref(), is_secure);
 
     let to = match (upstream.host, host) {
@@ -80,6 +82,7 @@ pub(super) fn request(
 /// As HTTP/2 says it: the host is in the address, and nowhere else.
 pub(super) fn into_two(request: &mut Outgoing, scheme: &Scheme, upstream: &Authority) {
     let host = request.headers_mut().remove(header::HOST);
+    request.headers_mut().remove(header::TRANSFER_ENCODING);
     let authority = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
     let mut parts = request.uri().clone().into_parts();
     parts.scheme = Some(scheme.clone());
@@ -97,6 +100,12 @@ pub(super) fn into_one(request: &mut Outgoing) {
     }
     *request.uri_mut() = Uri::from(parts.path_and_query.unwrap_or_else(root));
     *request.version_mut() = Version::HTTP_11;
+    // hyper would drop the body of a GET or HEAD whose length is not known.
+    let is_bodiless = matches!(*request.method(), Method::GET | Method::HEAD);
+    let headers = request.headers();
+    if is_bodiless && !request.body().is_end_stream() && !headers.contains_key(header::CONTENT_LENGTH) {
+        request.headers_mut().insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
 }
 
 /// The upstream's answer, as it is kept and as the client gets it.
@@ -218,7 +227,8 @@ fn forwarded(headers: &mut HeaderMap, peer: Option<Peer>, host: Option<&HeaderVa
     let is_plain = |host: &&HeaderValue| !host.as_bytes().iter().any(|byte| matches!(byte, b'"' | b'\\'));
     if let Some((host, text)) = host.filter(is_plain).and_then(|host| Some((host, host.to_str().ok()?))) {
         element.extend(["host=\"", text, "\";"]);
-        headers.insert(FORWARDED_HOST, host.clone());
+        // Only that of a trusted proxy is still there.
+        headers.entry(FORWARDED_HOST).or_insert_with(|| host.clone());
     }
     element.extend(["proto=", proto]);
     append_to_list(headers, &header::FORWARDED, &element);

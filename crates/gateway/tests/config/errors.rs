@@ -229,6 +229,30 @@ const WRONG: &[(&str, &str)] = &[
         "2:9: the profile \"off\" lets requests pass untouched, so no other setting has an effect; drop them, or choose another profile",
     ),
     ("[[route]]\nmatch = \"/payments\"", "2:9: \"/payments\" is not a method, a space and a path"),
+    (
+        "[[route]]\nmatch = \"POST /a/*\"",
+        "2:9: \"POST /a/*\": `*` would match only a literal star; write \"/a/{*rest}\" for every path below, or `{name}` for one segment (`{name}` matches one segment, `{*name}` at the end matches the rest of the path, everything else matches itself)",
+    ),
+    (
+        "[[route]]\nmatch = \"POST /payments/\"",
+        "2:9: \"POST /payments/\" matches no request: paths are compared without a slash at the end, without empty, `.` and `..` segments, with unreserved characters decoded, and as [request] says; write \"POST /payments\"",
+    ),
+    (
+        "[request]\npath_case = \"fold\"\n[[route]]\nmatch = \"POST /Pay/{Id}\"",
+        "4:9: \"POST /Pay/{Id}\" matches no request: paths are compared without a slash at the end, without empty, `.` and `..` segments, with unreserved characters decoded, and as [request] says",
+    ),
+    (
+        "[[route]]\nmatch = \"QUERY /x\"",
+        "2:9: a QUERY changes nothing, so there is nothing to protect; drop the route",
+    ),
+    (
+        "[scope]\nalso = [\"authorization\"]",
+        "2:8: \"authorization\" is where the tenant comes from already; leave it out",
+    ),
+    (
+        "[scope]\nalso = [\"cookie\"]",
+        "2:8: \"cookie\" cannot be part of a tenant; expected a header such as \"stripe-account\"",
+    ),
     ("[[route]]\nmatch = \"post /payments\"", "2:9: \"post\" is not a method; they are written in capitals"),
     (
         "[[route]]\nmatch = \"GET /payments\"",
@@ -236,7 +260,7 @@ const WRONG: &[(&str, &str)] = &[
     ),
     (
         "[[route]]\nmatch = \"POST /a/{b}{c}\"",
-        "2:9: \"POST /a/{b}{c}\": Only one parameter is allowed per path segment",
+        "2:9: \"POST /a/{b}{c}\": a segment may have one parameter, at its end (`{name}` matches one segment, `{*name}` at the end matches the rest of the path, everything else matches itself)",
     ),
     (
         "[[route]]\nmatch = \"POST /x\"\nprofile = \"accepted\"\nexecution = \"inline\"",
@@ -244,7 +268,7 @@ const WRONG: &[(&str, &str)] = &[
     ),
     (
         "[[route]]\nmatch = \"POST /a/{b}\"\n[[route]]\nmatch = \"POST /a/{c}\"",
-        "4:9: \"POST /a/{c}\": Insertion failed due to conflict with previously registered route: /a/{b}",
+        "4:9: \"POST /a/{c}\": conflicts with the route \"POST /a/{b}\": a request could match both, and neither is narrower; drop one of them, or use the same parameter in both places",
     ),
     (
         "[[route]]\nmatch = \"POST /x\"\nkey_chars_max = 8\nprofile = \"payments\"",
@@ -260,7 +284,7 @@ const WRONG: &[(&str, &str)] = &[
     ),
     (
         "# Grüße\n[liste]\n",
-        "2:2: unknown field `liste`, expected one of `listen`, `admin`, `upstream`, `store`, `scope`, `limits`, `workers`, `shutdown`, `defaults`, `route`, `webhook`, `effect`",
+        "2:2: unknown field `liste`, expected one of `listen`, `admin`, `upstream`, `store`, `scope`, `request`, `limits`, `workers`, `shutdown`, `defaults`, `route`, `webhook`, `effect`",
     ),
     ("[listen\naddress = 1", "1:8: unclosed table, expected `]`"),
     ("[listen]\naddress = \"a\"\naddress = \"b\"", "3:1: duplicate key"),

@@ -184,7 +184,9 @@ fn a_negative_that_is_never_believed_is_warned_of() {
     let negative = probe("", "did_not_happen = [404]");
     let warnings = parse(&negative).unwrap().warnings;
     assert!(
-        warnings[1].starts_with("POST /payments: the probe has `did_not_happen`, and the route no `horizon`"),
+        warnings[1].starts_with(
+            "line 4: POST /payments: the probe has `did_not_happen`, and the route no `horizon`"
+        ),
         "{warnings:?}"
     );
     let declared = negative.replace("[route.probe]", "horizon = \"2m\"\n[route.probe]");

@@ -21,7 +21,7 @@ fn it_can_be_used_as_it_stands() {
     assert_eq!(config.routes.len(), 3);
     assert!(config.layer_routes().is_ok());
     assert_eq!(config.warnings.len(), 1, "{:?}", config.warnings);
-    assert!(config.warnings[0].starts_with("scope.from = \"authorization\""));
+    assert!(config.warnings[0].contains(": scope.from = \"authorization\""));
 }
 
 #[test]

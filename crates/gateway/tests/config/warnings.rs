@@ -14,30 +14,35 @@ fn retention_that_ends_too_soon() {
     check(
         "[defaults]\nretention = \"60m\"\nclient_retry = \"0s\"",
         &[
-            "*: retention 1h is shorter than clients retry (0s) and outcomes are asked about (1h 15m 15s): one that comes back later runs its request again",
+            "line 6: *: retention 1h is shorter than clients retry (0s) and outcomes are asked about (1h 15m 15s): one that comes back later runs its request again; raise it above their sum",
         ],
     );
     check(
         "[defaults]\nretention = \"59m 59s\"",
-        &["*: retention 59m 59s is under an hour: a client that comes back later runs its request again"],
+        &[
+            "line 6: *: retention 59m 59s is under an hour: a client that comes back later runs its request again; keep records longer than clients retry",
+        ],
     );
     // An hour of retries and 75 minutes and 15 seconds of questions.
     check("[defaults]\nretention = \"2h 15m 15s\"", &[]);
     check(
         "[defaults]\nretention = \"2h 15m 14s\"",
         &[
-            "*: retention 2h 15m 14s is shorter than clients retry (1h) and outcomes are asked about (1h 15m 15s): one that comes back later runs its request again",
+            "line 6: *: retention 2h 15m 14s is shorter than clients retry (1h) and outcomes are asked about (1h 15m 15s): one that comes back later runs its request again; raise it above their sum",
         ],
     );
     check(
         "[defaults]\nclient_retry = \"23h\"\n[[route]]\nmatch = \"POST /x\"\nretention = \"3d\"\n[[route]]\nmatch = \"POST /y\"\nprofile = \"payments\"",
         &[
-            "*: retention 1d is shorter than clients retry (23h) and outcomes are asked about (1h 15m 15s): one that comes back later runs its request again",
+            "*: retention 1d is shorter than clients retry (23h) and outcomes are asked about (1h 15m 15s): one that comes back later runs its request again; raise it above their sum",
         ],
     );
     check(
         "[defaults]\nprofile = \"off\"\n[[route]]\nmatch = \"POST /x\"\nprofile = \"ietf\"\nretention = \"1m\"",
-        &["POST /x: retention 1m is under an hour: a client that comes back later runs its request again"],
+        &[
+            "line 6: defaults.profile = \"off\": a path that no route matches passes unprotected, also one that the upstream reads as a route's; protect by default, and switch off single routes",
+            "line 10: POST /x: retention 1m is under an hour: a client that comes back later runs its request again; keep records longer than clients retry",
+        ],
     );
 }
 
@@ -47,7 +52,7 @@ fn retention_that_ends_in_a_refusal() {
     check(
         "[defaults]\nretention = \"30m\"\nafter_retention = 410",
         &[
-            "*: retention 30m is under an hour: a client that comes back later is refused, and does not learn what became of its request",
+            "line 6: *: retention 30m is under an hour: a client that comes back later is refused, and does not learn what became of its request; keep records longer than clients retry",
         ],
     );
 }
@@ -56,12 +61,12 @@ fn retention_that_ends_in_a_refusal() {
 fn nothing_protected_and_deadlines_that_come_first() {
     check(
         "[defaults]\nprofile = \"off\"",
-        &["nothing is protected: the profile is \"off\" and no route says otherwise"],
+        &["line 6: nothing is protected: the profile is \"off\" and no route says otherwise"],
     );
     check(
         "[upstream]\ntimeout = \"20m\"\n[[route]]\nmatch = \"POST /x\"\nattempt_deadline = \"30m\"",
         &[
-            "*: an attempt's deadline (15m) comes before the upstream's timeout (20m): the lease ends while the request runs",
+            "*: an attempt's deadline (15m) comes before the upstream's timeout (20m): the lease ends while the request runs; raise attempt_deadline, or lower upstream.timeout",
         ],
     );
 }
@@ -71,5 +76,5 @@ fn whose_key_it_is() {
     let warnings = parse("[scope]\nanonymous = \"share\"").unwrap().warnings;
     assert_eq!(warnings.len(), 2);
     assert!(warnings[0].starts_with("scope.from = \"authorization\""));
-    assert!(warnings[1].starts_with("scope.anonymous = \"share\""));
+    assert!(warnings[1].starts_with("line 2: scope.anonymous = \"share\""));
 }

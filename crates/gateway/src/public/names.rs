@@ -1,0 +1,65 @@
+//! Header names that have a second reading behind the gateway.
+
+use http::{HeaderMap, HeaderName};
+
+/// Headers that decide what a request is, who sent it or how it is framed. Servers that turn
+/// headers into variables (CGI, WSGI, PHP) read `Content_Type` as `Content-Type`.
+const THAT_MATTER: [&str; 17] = [
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "idempotency-attempt",
+    "idempotency-key",
+    "proxy-authorization",
+    "transfer-encoding",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-port",
+    "x-forwarded-prefix",
+    "x-forwarded-proto",
+    "x-forwarded-scheme",
+    "x-forwarded-server",
+    "x-forwarded-ssl",
+    "x-forwarded-user",
+    "x-real-ip",
+];
+
+/// Headers by which some frameworks let a client replace the method or the target.
+const THAT_OVERRIDE: [&str; 9] = [
+    "x-http-method",
+    "x-http-method-override",
+    "x-method-override",
+    "x-original-method",
+    "x-original-uri",
+    "x-original-url",
+    "x-override-url",
+    "x-rewrite-uri",
+    "x-rewrite-url",
+];
+
+/// Whether a name collides with a header that matters, once `_` is read as `-`. `named` are
+/// those that the configuration names.
+pub(super) fn has_collision(headers: &HeaderMap, named: &[HeaderName]) -> bool {
+    let has_underscore = |name: &&HeaderName| name.as_str().contains('_');
+    let of_clients = headers.keys().filter(has_underscore).any(|name| {
+        let matters =
+            THAT_MATTER.into_iter().chain(THAT_OVERRIDE).any(|other| reads_as(name.as_str(), other));
+        matters || named.iter().any(|other| reads_as(name.as_str(), other.as_str()))
+    });
+    let of_file = || {
+        let mut named = named.iter().filter(has_underscore);
+        named.any(|other| headers.keys().any(|name| reads_as(name.as_str(), other.as_str())))
+    };
+    of_clients || of_file()
+}
+
+/// The header that would replace the method or the target, if there is one.
+pub(super) fn override_header(headers: &HeaderMap) -> Option<&HeaderName> {
+    headers.keys().find(|name| name.as_str().starts_with("x-") && THAT_OVERRIDE.contains(&name.as_str()))
+}
+
+/// Whether two different names are the same once `_` is read as `-`.
+fn reads_as(name: &str, other: &str) -> bool {
+    let dash = |byte: u8| if byte == b'_' { b'-' } else { byte };
+    name != other && name.len() == other.len() && name.bytes().map(dash).eq(other.bytes().map(dash))
+}
