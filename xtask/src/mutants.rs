@@ -17,6 +17,7 @@ mod list;
 mod path;
 mod restore;
 mod stores;
+mod targets;
 mod terms;
 mod workers;
 
@@ -72,6 +73,7 @@ fn all() -> impl Iterator<Item = &'static Mutant> {
         path::MUTANTS,
         restore::MUTANTS,
         stores::MUTANTS,
+        targets::MUTANTS,
         terms::MUTANTS,
         workers::MUTANTS,
     ]

@@ -141,3 +141,23 @@ fn debug_shows_a_prefix_only() {
     assert_eq!(format!("{key:?}"), "01234567…");
     assert_eq!(KeySyntax::Either, Profile::Payments.policy().key.syntax);
 }
+
+/// All spellings of a key are forwarded as one, and two keys never as the same.
+#[test]
+fn one_spelling_is_forwarded() {
+    let rows = [
+        (KeySyntax::Either, "k9", "k9"),
+        (KeySyntax::Either, "\"k9\";a=1", "k9"),
+        (KeySyntax::Either, "\"k 9\"", "\"k 9\""),
+        (KeySyntax::Either, r#""a\"b\\c""#, r#""a\"b\\c""#),
+        (KeySyntax::Structured, "\"k9\"; a", "\"k9\""),
+        (KeySyntax::Opaque, "\"k9\"", "\"k9\""),
+    ];
+    for (syntax, sent, forwarded) in rows {
+        let policy = KeyPolicy { syntax, ..Profile::Ietf.policy().key };
+        let Ok(Some(key)) = Key::read(&[sent.as_bytes()], &policy) else { unreachable!("{sent} is a key") };
+        assert_eq!(key.canonical_spelling(syntax), forwarded, "{syntax:?} {sent}");
+        let again = Key::read(&[forwarded.as_bytes()], &policy);
+        assert_eq!(again, Ok(Some(key)), "{syntax:?} {sent}");
+    }
+}

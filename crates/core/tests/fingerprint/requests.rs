@@ -215,3 +215,25 @@ fn unknown_is_other_and_unchecked_is_left_to_the_operation() {
     assert_eq!(one.to_string(), format!("v1:{}", "07".repeat(32)));
     assert_eq!((one.version(), one.digest()), (1, [7; 32]));
 }
+
+/// Headers of a route count with their names, and each line of them by itself.
+#[test]
+fn headers_that_count() {
+    let content = Content { method: "POST", path: "/", query: None, content_type: None, body: b"" };
+    let plain = fingerprint::of(&Mode::Json, &content).unwrap();
+    let with = |headers: &[(&str, Vec<&[u8]>)]| plain.with_headers(headers);
+    assert_eq!(with(&[]), plain);
+    let all = [
+        with(&[("a", vec![])]),
+        with(&[("a", vec![b""])]),
+        with(&[("a", vec![b"1"])]),
+        with(&[("a", vec![b"1", b"1"])]),
+        with(&[("a", vec![b"11"])]),
+        with(&[("b", vec![b"1"])]),
+        with(&[("a", vec![b"1"]), ("b", vec![])]),
+    ];
+    for (at, one) in all.iter().enumerate() {
+        assert_eq!(one.version(), plain.version());
+        assert!(*one != plain && !all[..at].contains(one), "{at}");
+    }
+}
