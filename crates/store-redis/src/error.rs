@@ -46,6 +46,9 @@ fn classify(error: &RedisError) -> (Kind, Option<Effect>) {
         // Our script's own words: what stopped it follows.
         Some("UNWRITTEN") => (inner_kind(error.detail().unwrap_or_default()), Some(Effect::None)),
         Some("PARTIAL") => (inner_kind(error.detail().unwrap_or_default()), Some(Effect::Unknown)),
+        Some("NOPERM") if names_a_key(error.detail().unwrap_or_default()) => {
+            (Kind::Rejected, Some(Effect::None))
+        }
         Some(code) => match refusal(code) {
             Some(kind) => (kind, Some(Effect::None)),
             None => (Kind::Other, None),
@@ -53,6 +56,12 @@ fn classify(error: &RedisError) -> (Kind, Option<Effect>) {
         None if error.is_io_error() => (Kind::Unavailable, None),
         None => (Kind::Other, None),
     }
+}
+
+/// An access rule of the server forbids one of the keys, and not the command. The server checks all
+/// keys of a script before it runs: the other writes of the batch may be applied without that key.
+fn names_a_key(detail: &str) -> bool {
+    detail.contains("access") && detail.contains("key")
 }
 
 /// The kind of a server's refusal to run a command at all.
@@ -100,6 +109,17 @@ mod tests {
             ("LOADING Redis is loading the dataset in memory", Kind::Unavailable, Effect::None),
             ("MISCONF Redis is configured to save RDB snapshots", Kind::Unavailable, Effect::None),
             ("BUSY Redis is busy running a script.", Kind::Contended, Effect::None),
+            (
+                "NOPERM this user has no permissions to access one of the keys used as arguments",
+                Kind::Rejected,
+                Effect::None,
+            ),
+            ("NOPERM No permissions to access a key", Kind::Rejected, Effect::None),
+            (
+                "NOPERM this user has no permissions to run the 'evalsha' command",
+                Kind::Misconfigured,
+                Effect::None,
+            ),
             ("NOREPLICAS Not enough good replicas to write.", Kind::Unavailable, Effect::None),
             ("UNWRITTEN OOM command not allowed when used memory", Kind::Full, Effect::None),
             ("UNWRITTEN READONLY You can't write against a replica", Kind::Misconfigured, Effect::None),

@@ -375,7 +375,36 @@ async fn foreign_keys_are_noticed_before_the_first_write() {
     assert_eq!(store.apply(&[insert(&row)]).await.expect("applied"), [Outcome::Applied]);
 }
 
-/// A row that cannot be read refuses what is about it, and stands in nobody's way.
+/// An access rule forbids one row. A batch with a write of that row was taken for a server that is set
+/// up wrongly, and all its writes failed. It is a rejection: nothing is written, and the engine
+/// applies the writes one by one.
+#[tokio::test]
+async fn a_batch_with_a_row_that_the_server_forbids_is_rejected_whole() {
+    let server = Redis::start(DURABLE);
+    let store = open(&server).await;
+    let rows = rows(6);
+    let batch: Vec<_> = rows.iter().map(insert).collect();
+    let allowed = rows.iter().enumerate().filter(|(n, _)| *n != 2);
+    let allowed = allowed.map(|(_, row)| format!("~{{oncegate}}:row:{}", row.id));
+    let mut rule: Vec<String> =
+        ["ACL", "SETUSER", "default", "resetkeys", "%R~*", "~{oncegate}:[^r]*", "~{oncegate}:r[^o]*"]
+            .map(str::to_owned)
+            .into();
+    rule.extend(allowed);
+    let words: Vec<&str> = rule.iter().map(String::as_str).collect();
+    assert_eq!(server.command(&words), "OK");
+
+    let error = store.apply(&batch).await.expect_err("one row is forbidden");
+    assert!(error.is_rejection(), "{error}");
+    assert_eq!(server.command(&["DBSIZE"]), "0", "nothing of the batch is written");
+    let alone = store.apply(&batch[2..3]).await.expect_err("the row is forbidden");
+    assert!(alone.is_rejection(), "{alone}");
+    let others: Vec<_> =
+        batch.iter().enumerate().filter(|(n, _)| *n != 2).map(|(_, write)| write.clone()).collect();
+    assert_eq!(store.apply(&others).await.expect("applied"), vec![Outcome::Applied; 5]);
+}
+
+/// A row that cannot be read refuses only the writes that are about it.
 #[tokio::test]
 async fn damaged_rows_hinder_nobody() {
     let server = Redis::start(DURABLE);

@@ -59,7 +59,7 @@ impl Database {
         });
     }
 
-    /// The database rejects about one write of fifty, as a constraint of its owner's would.
+    /// The database rejects about one write of fifty, as a constraint of its owner would.
     pub(crate) fn reject_writes(&self, town: &Town) {
         match self {
             Self::Sqlite(_) => sqlite(town)
@@ -79,8 +79,13 @@ impl Database {
                  CREATE TRIGGER storm BEFORE INSERT OR UPDATE ON oncegate.record
                  FOR EACH ROW EXECUTE FUNCTION oncegate.storm()",
             )),
-            // It has no constraints.
-            Self::Redis(..) => {}
+            // Redis has no constraints. An access rule rejects the writes of about one key of 32.
+            Self::Redis(server, _) => {
+                let others = ["%R~*", "~{oncegate}:[^r]*", "~{oncegate}:r[^o]*"];
+                let rows = "~{oncegate}:row:????????[^a]*";
+                let rule = [&["ACL", "SETUSER", "default", "resetkeys"], &others[..], &[rows]].concat();
+                assert_eq!(server.borrow().command(&rule), "OK");
+            }
         }
     }
 
@@ -88,7 +93,11 @@ impl Database {
         match self {
             Self::Sqlite(_) => sqlite(town).execute_batch("DROP TRIGGER storm").unwrap(),
             Self::Postgres(server, _) => drop(server.sql("DROP TRIGGER storm ON oncegate.record")),
-            Self::Redis(..) => {}
+            Self::Redis(server, _) => {
+                let server = server.borrow();
+                assert!(server.command(&["ACL", "LOG", "1"]).contains("key"), "no write was rejected");
+                assert_eq!(server.command(&["ACL", "SETUSER", "default", "allkeys"]), "OK");
+            }
         }
     }
 
