@@ -130,8 +130,8 @@ impl Public {
         let mut request = request.map(|incoming| ClientBody::new(incoming, self.body_timeout));
         let current = self.current();
         let checked = guard::check(&request, &current.named_headers, self.base_path_bytes)
-            .and_then(|()| normalize(&mut request, &current.request))
-            .and_then(|()| guard::check_routed(&request, &current.routes, &current.request));
+            .and_then(|()| normalize(&mut request, current.request))
+            .and_then(|()| guard::check_routed(&request, &current.routes, current.request));
         if let Err(problem) = checked {
             return Box::pin(refuse(&problem, request)).await;
         }
@@ -221,7 +221,7 @@ fn unprotected(failed: Failed) -> Problem {
 
 /// Gives the path its one spelling: routes are matched, requests compared and the upstream asked
 /// by it. Only a slash at its end is forwarded and not compared.
-fn normalize<B>(request: &mut Request<B>, rules: &RequestRules) -> Result<(), Problem> {
+fn normalize<B>(request: &mut Request<B>, rules: RequestRules) -> Result<(), Problem> {
     let path = request.uri().path();
     if path == "*" {
         return Ok(());

@@ -69,7 +69,7 @@ pub(super) fn check(file: &File, given: &Given, source: &Source<'_>) -> Result<C
     for typed in &file.route {
         let rule = rules::route(typed, &otherwise, source)?;
         let span = typed.get_ref().pattern.as_ref().map_or(typed.span(), Spanned::span);
-        request::check_pattern(&rule.pattern, &request).map_err(|words| source.error(&span, words))?;
+        request::check_pattern(&rule.pattern, request).map_err(|words| source.error(&span, words))?;
         // Twice the same, or two that could both match: said at the second.
         layer = layer
             .route(&rule.pattern, rule.named())

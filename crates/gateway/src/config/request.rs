@@ -113,7 +113,7 @@ pub(super) fn warnings(typed: &Typed) -> Vec<(std::ops::Range<usize>, &'static s
 }
 
 /// A pattern must be spelled as paths are compared: no request would ever match any other.
-pub(super) fn check_pattern(pattern: &str, rules: &RequestRules) -> Result<(), String> {
+pub(super) fn check_pattern(pattern: &str, rules: RequestRules) -> Result<(), String> {
     let Some((method, path)) = pattern.split_once(' ') else { return Ok(()) };
     // The names of parameters are not compared.
     let mut literal = String::with_capacity(path.len());

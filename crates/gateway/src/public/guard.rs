@@ -33,7 +33,7 @@ pub(super) fn check<B>(
 pub(super) fn check_routed<B>(
     request: &Request<B>,
     routes: &Routes,
-    rules: &RequestRules,
+    rules: RequestRules,
 ) -> Result<(), Problem> {
     let path = request.uri().path();
     if path::hides_dot_segments(path) {
@@ -138,8 +138,8 @@ fn wrong_connection(headers: &HeaderMap, named: &[HeaderName]) -> Option<&'stati
     const NEEDED: [&str; 6] =
         ["idempotency-key", "authorization", "content-type", "content-length", "cookie", "host"];
     let is_needed = |option: &[u8]| {
-        let names = |name: &str| option.eq_ignore_ascii_case(name.as_bytes());
-        NEEDED.into_iter().any(names) || named.iter().any(|name| names(name.as_str()))
+        let is_option = |name: &str| option.eq_ignore_ascii_case(name.as_bytes());
+        NEEDED.into_iter().any(is_option) || named.iter().any(|name| is_option(name.as_str()))
     };
     let lines = headers.get_all(header::CONNECTION).iter();
     let mut options = lines.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));

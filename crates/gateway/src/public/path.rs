@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use crate::config::{PathCase, PathParams, RequestRules};
 
 /// The spelling that is forwarded; `None`: it is the client's own.
-pub(crate) fn normal(path: &str, rules: &RequestRules) -> Option<String> {
+pub(crate) fn normal(path: &str, rules: RequestRules) -> Option<String> {
     if is_normal(path, rules) {
         return None;
     }
@@ -63,7 +63,7 @@ pub(super) fn is_ambiguous(normal: &str) -> bool {
 }
 
 /// How a server reads an ambiguous path that decodes separators and stops at a NUL.
-pub(super) fn other_reading(normal: &str, rules: &RequestRules) -> String {
+pub(super) fn other_reading(normal: &str, rules: RequestRules) -> String {
     let reading = normal.split("%00").next().unwrap_or_default();
     let reading = reading.replace("%2F", "/").replace("%5C", "/").replace('\\', "/");
     self::normal(&reading, rules).unwrap_or(reading)
@@ -81,7 +81,7 @@ pub(super) fn hides_dot_segments(normal: &str) -> bool {
 }
 
 /// Whether it surely is its own normal spelling, as nearly all are: then nothing is copied.
-fn is_normal(path: &str, rules: &RequestRules) -> bool {
+fn is_normal(path: &str, rules: RequestRules) -> bool {
     let Some(rest) = path.strip_prefix('/') else { return false };
     let is_plain = |byte: u8| {
         byte.is_ascii()
@@ -145,9 +145,9 @@ mod tests {
             "/payments/.",
             "/payments/a/..",
         ] {
-            let forwarded = normal(path, &EXACT).unwrap_or_else(|| path.to_owned());
+            let forwarded = normal(path, EXACT).unwrap_or_else(|| path.to_owned());
             assert_eq!(matched(&forwarded), "/payments", "{path}");
-            assert_eq!(normal(&forwarded, &EXACT), None, "{path}");
+            assert_eq!(normal(&forwarded, EXACT), None, "{path}");
         }
         for path in [
             "/",
@@ -162,7 +162,7 @@ mod tests {
             "/a;b=1",
             "/...",
         ] {
-            assert_eq!(normal(path, &EXACT), None, "{path}");
+            assert_eq!(normal(path, EXACT), None, "{path}");
         }
         for (path, forwarded) in [
             ("/a%2fb", "/a%2Fb"),
@@ -172,16 +172,16 @@ mod tests {
             ("/a/./", "/a/"),
             ("/%2e%2E/x", "/x"),
         ] {
-            assert_eq!(normal(path, &EXACT).as_deref(), Some(forwarded), "{path}");
+            assert_eq!(normal(path, EXACT).as_deref(), Some(forwarded), "{path}");
         }
     }
 
     #[test]
     fn case_and_parameters_by_choice() {
         let fold = RequestRules { path_case: PathCase::Fold, ..EXACT };
-        assert_eq!(normal("/Pay%4Dents/%c3", &fold).as_deref(), Some("/payments/%C3"));
+        assert_eq!(normal("/Pay%4Dents/%c3", fold).as_deref(), Some("/payments/%C3"));
         let strip = RequestRules { path_params: PathParams::Strip, ..EXACT };
-        assert_eq!(normal("/a;x/..;y/pay;z", &strip).as_deref(), Some("/pay"));
+        assert_eq!(normal("/a;x/..;y/pay;z", strip).as_deref(), Some("/pay"));
     }
 
     #[test]
@@ -192,7 +192,7 @@ mod tests {
         for path in ["/", "/a%20b", "/caf%C3%A9", "/a%25", "/a%5B"] {
             assert!(!is_ambiguous(path), "{path}");
         }
-        assert_eq!(other_reading("/x%2F..%5Cpayments%00.txt", &EXACT), "/payments");
+        assert_eq!(other_reading("/x%2F..%5Cpayments%00.txt", EXACT), "/payments");
         assert!(
             hides_dot_segments("/..%2Fx") && hides_dot_segments("/a\\..\\b") && hides_dot_segments("/.;/a")
         );

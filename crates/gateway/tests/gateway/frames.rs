@@ -155,7 +155,7 @@ pub(crate) async fn send(to: std::net::SocketAddr, sent: &[Vec<u8>]) -> FrameRep
         };
         match frame.kind {
             HEADERS if frame.stream == 1 && reply.status.is_none() => {
-                reply.status = Some(status_of(&payload))
+                reply.status = Some(status_of(&payload));
             }
             RST_STREAM if frame.stream == 1 => reply.is_reset = true,
             GOAWAY => reply.is_closed = true,
