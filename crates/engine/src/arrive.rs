@@ -306,7 +306,7 @@ pub(crate) enum Look {
 }
 
 /// A request, as it is asked about.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Asked {
     pub(crate) event: Event,
     pub(crate) id: RecordId,

@@ -31,8 +31,11 @@ use crate::arrive::{Arrived, Asked, Look, Reserve, Unavailable, former_is_gone};
 use crate::cache::Epoch;
 use crate::engine::Engine;
 use crate::meters::observe;
+use crate::phases::parked_without_phases;
 use crate::route::Route;
 use crate::settle::Awaited;
+
+mod phased;
 
 /// The first pause before a doubted commit is looked for again.
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
@@ -189,6 +192,11 @@ impl<S: Enqueue> Engine<S> {
         let step = decide(before.as_deref(), &event, now);
         let entry = self.entry(before.as_deref(), &event, &step, now);
         if let (Decision::Execute(lease), Next::Put(running)) = (&step.decision, &step.next) {
+            if parked_without_phases(lease.recovery.as_ref()).is_some() {
+                transaction.roll_back().await;
+                drop(turn);
+                return Box::pin(self.park_phased(route, asked.clone())).await.map(ArrivedIn::Told);
+            }
             let lease = lease.clone();
             let running = Arc::clone(running);
             Reserve::new(self, route, &event, asked.id, look).count_execution(&lease, before.as_deref());

@@ -33,7 +33,7 @@ pub use foreign::{DownstreamKey, Found, Park, Probe, Recovered, Recovery, Retry}
 pub use ground::{AlreadyTaken, Phases};
 
 use ground::{Ground, JoinFailed, NotKept, RowGuard};
-pub(crate) use track::Track;
+pub(crate) use track::{Track, parked_without_phases};
 
 /// The first pause before a write of a recovery point is tried again.
 const BACKOFF_FIRST: Duration = Duration::from_millis(20);

@@ -237,6 +237,9 @@ impl Drop for Workers {
 impl<S: Store> Engine<S> {
     /// Starts all workers except the completer, on the engine's runtime. They take over from the
     /// sweeper and the reaper that were started with the engine.
+    ///
+    /// A duration outside its range is replaced by the nearest allowed one, and an error is logged.
+    /// [`WorkerOptions::check`] says so beforehand.
     #[must_use]
     pub fn start_workers(&self, options: &WorkerOptions, probe: &Arc<dyn Probe>) -> Workers {
         self.start_jobs(Job::of_engine(probe), options)

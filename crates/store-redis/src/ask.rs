@@ -27,8 +27,9 @@ pub(crate) const ROWS_MAX: usize = 256;
 /// A call stops once its rows are this large.
 pub(crate) const BYTES_MAX: usize = 4 << 20;
 
-/// Rows of excepted operations are read and passed over here, so a scan ends after so many.
-const PASSED_OVER_MAX: usize = 65_536;
+/// Rows of excepted operations are read and skipped here, so a scan ends after so many; the next one
+/// goes on behind them.
+const SKIPPED_MAX: usize = 16_384;
 
 pub(crate) async fn due(
     link: &Arc<Link<Checks>>,
@@ -42,11 +43,14 @@ pub(crate) async fn due(
     let (mut offset, mut bytes) = (0, 0);
     // Rows may come and go between two calls, and a row be met twice.
     let mut met = HashSet::new();
+    let mut reached = None;
     // Rows that cannot be read are passed over: they must not stand in the way of others.
     loop {
-        let is_far = !except.is_empty() && offset >= PASSED_OVER_MAX;
+        let is_far = !except.is_empty() && offset >= SKIPPED_MAX;
         scan.is_cut = scan.records.len() >= limit || bytes >= SCAN_BYTES_MAX || is_far;
         if scan.is_cut {
+            // What was found beyond the limit was not looked at.
+            scan.skipped_until = reached.filter(|_| is_far && scan.records.len() < limit);
             break;
         }
         let wanted = if except.is_empty() { limit - scan.records.len() } else { ROWS_MAX };
@@ -61,7 +65,9 @@ pub(crate) async fn due(
         }
         offset += found.len() / 2;
         for found in found.chunks_exact(2) {
-            match decode(&found[0], &found[1]) {
+            let found_row = decode(&found[0], &found[1]);
+            reached = found_row.as_ref().ok().and_then(|record| what.moment(record)).or(reached);
+            match found_row {
                 Ok(record) if !what.moment(&record).is_some_and(|moment| moments.contain(moment)) => {}
                 Ok(record) if except.contains(&record.operation) => {}
                 Ok(_) if scan.records.len() >= limit => scan.is_cut = true,

@@ -10,9 +10,10 @@ use oncegate_conformance::samples::{FAR_AHEAD, LONG_AGO, entry, id, moved_to, pa
 use oncegate_core::audit::Act;
 use oncegate_core::identity::Version;
 use oncegate_core::record::{Record, StateKind};
+use oncegate_core::scope::Operation;
 use oncegate_store::signals::{Heard, Signal, Signals};
 use oncegate_store::{
-    Counts, Due, Durability, Effect, Filter, History, Kind, Outcome, Store, StoreError, Write,
+    Counts, Due, Durability, Effect, Filter, History, Kind, Moments, Outcome, Store, StoreError, Write,
 };
 use oncegate_store_redis::{RedisOptions, RedisStore, Warning};
 use oncegate_test_servers::{Cut, Redis, TcpProxy, until_some, wait_until};
@@ -557,6 +558,36 @@ async fn long_lists_come_whole() {
     assert_eq!(rest.next, None);
     let last = Filter { key: Some("key-0".to_owned()), ..Filter::default() };
     assert_eq!(store.browse(&last, None, 1).await.expect("browsed").records, rows[..1]);
+}
+
+/// Rows of excepted operations are read and skipped. A scan that has skipped too many says where the
+/// next one begins, and that one finds what is behind them.
+#[tokio::test]
+async fn a_scan_that_skips_many_rows_says_where_the_next_one_begins() {
+    let server = Redis::start(&[]);
+    let store = RedisOptions::new(server.url()).limit(Duration::from_secs(30));
+    let store = store.open().await.expect("the store opens");
+    let [many, few] = ["POST /many", "POST /few"].map(|one| Operation::new(one).expect("an operation"));
+    let doubt = |n: u64, operation: &Operation| {
+        let since = LONG_AGO.plus(Duration::from_millis(n));
+        let base = reserved(&format!("key-{n}"), n, since);
+        moved_to(&Record { operation: operation.clone(), ..base }, StateKind::Unknown, since)
+    };
+    let mut rows: Vec<_> = (0..16_700).map(|n| doubt(n, &many)).collect();
+    rows.push(doubt(16_700, &few));
+    for rows in rows.chunks(500) {
+        let writes: Vec<_> = rows.iter().map(insert).collect();
+        store.apply(&writes).await.expect("applied").clear();
+    }
+    let except = [many];
+    let first = Moments::by(FAR_AHEAD);
+    let scan = store.doubted_except(&except, first, 10).await.expect("scanned");
+    let from = scan.skipped_until.expect("it says how far it came");
+    assert!(scan.is_cut && scan.records.is_empty() && rows[16_000].created_at < from, "{from:?}");
+    let rest = Moments { from, ..first };
+    let scan = store.doubted_except(&except, rest, 10).await.expect("scanned");
+    assert_eq!(scan.records, rows[16_700..]);
+    assert!(!scan.is_cut && scan.skipped_until.is_none());
 }
 
 /// Nodes hear each other; a gap is told at the start and after each loss.

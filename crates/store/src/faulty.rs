@@ -82,6 +82,7 @@ struct Plan {
     slow_answers: usize,
     rejected: Vec<(RecordId, usize)>,
     clock_off_s: i64,
+    skipped_max: Option<usize>,
     is_dead: bool,
 }
 
@@ -119,6 +120,11 @@ impl<S: Store> Faulty<S> {
         let mut plan = self.plan();
         plan.rejected.retain(|(other, _)| *other != id);
         plan.rejected.push((id, count));
+    }
+
+    /// From now on a scan that leaves out operations looks at no more than `count` rows.
+    pub fn skip_at_most(&self, count: usize) {
+        self.plan().skipped_max = Some(count);
     }
 
     /// Sets the store's clock off by so many seconds, for this handle and its clones.
@@ -319,7 +325,15 @@ impl<S: Store> Store for Faulty<S> {
 
     async fn doubted_except(&self, except: &[Operation], moments: Moments, limit: usize) -> Result<Scan> {
         self.check_read("due")?;
-        self.inner.doubted_except(except, moments, limit).await
+        let skipped_max = self.plan().skipped_max;
+        let Some(skipped_max) = skipped_max else {
+            return self.inner.doubted_except(except, moments, limit).await;
+        };
+        let mut scan = self.inner.due_in(Due::Doubted, moments, skipped_max).await?;
+        scan.skipped_until = scan.records.last().and_then(|row| Due::Doubted.moment(row));
+        scan.skipped_until = scan.skipped_until.filter(|_| scan.is_cut);
+        scan.records.retain(|row| !except.contains(&row.operation));
+        Ok(scan)
     }
 
     async fn waiting(&self, turn: &Turn, now: Timestamp) -> Result<Waiting> {

@@ -92,7 +92,8 @@ pub trait Store: Send + Sync + 'static {
     fn due_in(&self, what: Due, moments: Moments, limit: usize) -> impl Future<Output = Result<Scan>> + Send;
 
     /// Due doubts, except those of some operations: the longest due first, at most `limit`. A
-    /// store may stop after it has skipped many thousands, and then sets `is_cut`.
+    /// store may stop after it has skipped many thousands. Then it sets `is_cut`, and says in
+    /// `skipped_until` where the next scan is to begin.
     ///
     /// # Contract
     /// - Doubts of other operations are found behind hundreds of excepted ones.

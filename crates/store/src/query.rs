@@ -72,6 +72,9 @@ pub struct Scan {
     /// It stopped before it had come to the end: at its limit, at [`SCAN_BYTES_MAX`], or because its time was over. The next one may find
     /// more; how many rows there are does not say so.
     pub is_cut: bool,
+    /// It stopped because it had skipped too many rows of excepted operations. Every row that was due
+    /// before this moment was looked at, so the next scan may begin here.
+    pub skipped_until: Option<Timestamp>,
 }
 
 /// A scan stops early once the answers it has read are this large: a reaper has no use for more at once.

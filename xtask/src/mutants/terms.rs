@@ -10,7 +10,7 @@ const SERVICE: &str = "crates/tower/src/service.rs";
 /// Every one of them.
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
-        name: "a phase waits for the horizon of today's policy",
+        name: "attack 25: a phase waits for the horizon of today's policy",
         package: "oncegate-engine",
         test: "phases",
         file: GROUND,
@@ -18,12 +18,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         without: "(record.last_run_at, self.policy().horizon)",
     },
     Mutant {
-        name: "a handler without phases runs what was begun in phases",
+        name: "attack 25: a handler without phases runs what was begun in phases",
         package: "oncegate-tower",
         test: "layer",
         file: SERVICE,
         rule: "if let Some(parked) = held.parked_without_phases() {",
         without: "if let Some(parked) = held.parked_without_phases().filter(|_| false) {",
+    },
+    Mutant {
+        name: "attack 25: an atomic handler runs what was begun in phases",
+        package: "oncegate-tower",
+        test: "atomic",
+        file: "crates/engine/src/atomic.rs",
+        rule: "if parked_without_phases(lease.recovery.as_ref()).is_some() {",
+        without: "if parked_without_phases(lease.recovery.as_ref()).is_some_and(|_| false) {",
     },
     Mutant {
         name: "an engine that is only started runs no workers",
@@ -48,5 +56,21 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: RECONCILER,
         rule: "full.push(operation);",
         without: "drop(operation);",
+    },
+    Mutant {
+        name: "a scan that skipped too many rows begins again at the first of them",
+        package: "oncegate-engine",
+        test: "workers",
+        file: RECONCILER,
+        rule: "looked.skip_to(moment);",
+        without: "let _ = moment;",
+    },
+    Mutant {
+        name: "Redis does not say how far a scan has skipped",
+        package: "oncegate-store-redis",
+        test: "server",
+        file: "crates/store-redis/src/ask.rs",
+        rule: "reached.filter(|_| is_far && scan.records.len() < limit);",
+        without: "reached.filter(|_| is_far && scan.records.len() > limit);",
     },
 ];

@@ -19,28 +19,28 @@ const fn engine(
 /// Every one of them.
 pub(super) const MUTANTS: &[Mutant] = &[
     engine(
-        "a take in doubt is cleaned up over the version that was first seen",
+        "attack 30: a take in doubt is cleaned up over the version that was first seen",
         "workers",
         COMPLETER,
         "(Arc::clone(&self.over), self.over.version)",
         "(Arc::clone(&self.over), oncegate_core::identity::Version::from_raw(1))",
     ),
     engine(
-        "the outbox sends under a claim that has ended",
+        "attack 32: the outbox sends under a claim that has ended",
         "outbox",
         ATTEND,
         "if left.is_zero() {",
         "if false {",
     ),
     engine(
-        "a delivery outlasts its claim",
+        "attack 32: a delivery outlasts its claim",
         "outbox",
         ATTEND,
         "patience.timeout.min(left)",
         "patience.timeout",
     ),
     engine(
-        "a claim is believed to its last moment, whatever the clock's error",
+        "attack 32: a claim is believed to its last moment, whatever the clock's error",
         "outbox",
         ATTEND,
         "job.due_at.since(now.at.plus(now.error))",

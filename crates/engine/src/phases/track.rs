@@ -6,7 +6,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use oncegate_core::record::{Changed, CrashPolicy, Journal, Reason};
+use oncegate_core::record::{Changed, CrashPolicy, Journal, Reason, RecoveryPoint};
 use oncegate_store::Store;
 
 use crate::held::Held;
@@ -53,7 +53,11 @@ impl<S: Store> Held<S> {
             return settlement;
         }
         let (stop, left, failed) = self.track(|track| {
-            let left = if track.is_taken { track.left.clone() } else { self.left_from_the_start() };
+            let left = if track.is_taken {
+                track.left.clone()
+            } else {
+                left_from_the_start(self.lease.recovery.as_ref())
+            };
             (track.stop.clone(), left, track.failed.clone())
         });
         match (stop, settlement) {
@@ -70,17 +74,10 @@ impl<S: Store> Held<S> {
         }
     }
 
-    /// How an attempt ends before it runs if its handler has no phases, but an earlier attempt finished or began some: parked. The
-    /// handler would do again what the journal says was done. `None`: nothing was done in phases.
+    /// See [`parked_without_phases`].
     #[must_use]
     pub fn parked_without_phases(&self) -> Option<Settlement> {
-        self.left_from_the_start().map(|changed| Settlement::Park(changed_handler(&changed)))
-    }
-
-    /// A journal that cannot be read is one that this handler does not know.
-    fn left_from_the_start(&self) -> Option<Changed> {
-        let unreadable = Changed::Left { position: 0, kept: "of another release".into() };
-        Journal::of(self.lease.recovery.as_ref()).map_or(Some(unreadable), |journal| journal.leave(0).err())
+        parked_without_phases(self.lease.recovery.as_ref())
     }
 
     /// Had it crashed, it would have been run again from its beginning.
@@ -97,6 +94,19 @@ impl<S: Store> Held<S> {
     fn track<T>(&self, look: impl FnOnce(&Track) -> T) -> T {
         look(&self.watch.track.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
+}
+
+/// How an attempt ends before it runs if its handler has no phases, but an earlier attempt finished
+/// or began some: parked. The handler would do again what the journal says was done. `None`: nothing
+/// was done in phases.
+pub(crate) fn parked_without_phases(reached: Option<&RecoveryPoint>) -> Option<Settlement> {
+    left_from_the_start(reached).map(|changed| Settlement::Park(changed_handler(&changed)))
+}
+
+/// A journal that cannot be read is one that this handler does not know.
+fn left_from_the_start(reached: Option<&RecoveryPoint>) -> Option<Changed> {
+    let unreadable = Changed::Left { position: 0, kept: "of another release".into() };
+    Journal::of(reached).map_or(Some(unreadable), |journal| journal.leave(0).err())
 }
 
 /// How long it waits is settled with it.

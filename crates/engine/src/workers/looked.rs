@@ -22,6 +22,8 @@ pub(super) struct Ahead {
     pub(super) rows: Vec<Record>,
     /// There is no more behind them.
     pub(super) is_end: bool,
+    /// The store has skipped all other rows that were due before this moment.
+    pub(super) skipped_until: Option<Timestamp>,
 }
 
 impl Default for Looked {
@@ -44,7 +46,7 @@ impl Looked {
         let limit = count + self.met.len();
         let scan = store.due_in(what, moments, limit).await?;
         let rows = self.not_met(scan.records);
-        Ok(Ahead { is_end: !scan.is_cut || rows.is_empty(), rows })
+        Ok(Ahead { is_end: !scan.is_cut || rows.is_empty(), rows, skipped_until: None })
     }
 
     /// Whether the next row is the one that has been due for longest.
@@ -65,19 +67,24 @@ impl Looked {
         }
         let moments = Moments { from: self.until, by };
         let scan = store.doubted_except(except, moments, count + self.met.len()).await?;
-        Ok(Ahead { is_end: !scan.is_cut, rows: self.not_met(scan.records) })
+        let rows = self.not_met(scan.records);
+        Ok(Ahead { is_end: !scan.is_cut, rows, skipped_until: scan.skipped_until })
     }
 
     fn not_met(&self, rows: Vec<Record>) -> Vec<Record> {
         rows.into_iter().filter(|row| !self.met.contains(&row.id)).collect()
     }
 
-    /// This one was met.
-    pub(super) fn at(&mut self, what: Due, row: &Record) {
-        let moment = what.moment(row).unwrap_or(self.until);
+    /// The next rows are those that are due from this moment on.
+    pub(super) fn skip_to(&mut self, moment: Timestamp) {
         if moment > self.until {
             *self = Self { until: moment, met: HashSet::new() };
         }
+    }
+
+    /// This one was met.
+    pub(super) fn at(&mut self, what: Due, row: &Record) {
+        self.skip_to(what.moment(row).unwrap_or(self.until));
         self.met.insert(row.id);
     }
 }

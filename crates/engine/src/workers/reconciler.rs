@@ -133,6 +133,9 @@ impl<S: Store> Engine<S> {
                     }
                 }
             }
+            if let Some(moment) = ahead.skipped_until {
+                looked.skip_to(moment);
+            }
             if is_round || (is_all_taken && pass.changed >= enough) {
                 break;
             }

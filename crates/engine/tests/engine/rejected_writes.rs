@@ -49,7 +49,7 @@ async fn arrive_together(
 /// breaker for all. Now the batch is divided until only the culprit fails, and the breaker stays
 /// closed.
 #[tokio::test]
-async fn a_rejected_write_fails_alone_and_the_breaker_stays_closed() {
+async fn attack_31_a_rejected_write_fails_alone_and_the_breaker_stays_closed() {
     let store = shaky();
     let engine = node(&store).await;
     let route = ietf();

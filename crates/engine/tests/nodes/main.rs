@@ -54,11 +54,11 @@ fn main() -> ExitCode {
         ),
         trial("a_failover_to_a_synchronous_standby_loses_nothing_acknowledged", failover::synchronous),
         trial(
-            "a_completion_whose_wait_for_the_standby_is_cancelled_survives_a_failover",
+            "attack_26_a_completion_whose_wait_for_the_standby_is_cancelled_survives_a_failover",
             failover::cancelled_wait,
         ),
         trial(
-            "a_completion_whose_wait_for_the_standby_is_terminated_survives_a_failover",
+            "attack_26_a_completion_whose_wait_for_the_standby_is_terminated_survives_a_failover",
             failover::terminated_wait,
         ),
         trial("a_failover_to_an_asynchronous_standby_loses_what_start_up_warned_of", failover::asynchronous),
@@ -82,13 +82,16 @@ fn main() -> ExitCode {
             outbox::killed_on_postgres,
         ),
         trial("a_killed_outbox_is_finished_by_another_and_charges_once_on_sqlite", outbox::killed_on_sqlite),
-        trial("rows_that_postgres_rejects_to_remove_fail_alone", rejected::on_postgres),
+        trial("attack_31_rows_that_postgres_rejects_to_remove_fail_alone", rejected::on_postgres),
         trial(
-            "rows_that_postgres_rejects_to_remove_at_the_commit_fail_alone",
+            "attack_31_rows_that_postgres_rejects_to_remove_at_the_commit_fail_alone",
             rejected::on_postgres_deferred,
         ),
-        trial("rows_that_sqlite_rejects_to_remove_fail_alone", rejected::on_sqlite),
-        trial("rows_that_sqlite_rejects_to_remove_at_the_commit_fail_alone", rejected::on_sqlite_deferred),
+        trial("attack_31_rows_that_sqlite_rejects_to_remove_fail_alone", rejected::on_sqlite),
+        trial(
+            "attack_31_rows_that_sqlite_rejects_to_remove_at_the_commit_fail_alone",
+            rejected::on_sqlite_deferred,
+        ),
         trial("two_processes_racing_through_a_pooler_run_each_key_once", race::pooled),
     ];
     libtest_mimic::run(&Arguments::from_args(), tests).exit_code()

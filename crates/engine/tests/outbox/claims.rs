@@ -41,7 +41,7 @@ async fn is_done(engine: &Engine<Shaky>, job: &Job) -> bool {
 /// Attack 32. A worker claims a job and reads its record, and the answer takes longer than the claim lasts. Another worker claims the job
 /// and sends it. Then the first worker had its answer, in which the record was still open, and sent the job again.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_whose_claim_ends_during_a_slow_read_is_sent_once() {
+async fn attack_32_a_job_whose_claim_ends_during_a_slow_read_is_sent_once() {
     let hand = Hand::new();
     let ([a, b], store) = nodes(&hand).await;
     let provider = Provider::willing();

@@ -1,6 +1,6 @@
 //! `Engine::start` alone runs the sweeper and the reaper; options outside their range are refused.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use oncegate_core::duration::DURATION_MAX;
@@ -12,6 +12,8 @@ use oncegate_engine::{
 use oncegate_store::clock::Clock;
 use oncegate_store::memory::MemoryStore;
 use oncegate_test_servers::until;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Metadata, Subscriber, span};
 
 use crate::crew::node;
 use crate::world::{HOUR, completed, held, id, route, state};
@@ -38,6 +40,55 @@ async fn an_engine_that_was_only_started_reaps_expired_rows_and_ends_lapsed_leas
         state(&engine, id(&hourly, "lapsed")).await == StateKind::Unknown
     })
     .await;
+}
+
+/// Keeps the messages of all log events.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Log {
+    fn with(&self, words: &str) -> usize {
+        self.0.lock().unwrap().iter().filter(|line| line.contains(words)).count()
+    }
+}
+
+impl Visit for Log {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        if field.name() == "message" {
+            self.0.lock().unwrap().push(format!("{value:?}"));
+        }
+    }
+}
+
+impl Subscriber for Log {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn event(&self, event: &Event<'_>) {
+        event.record(&mut self.clone());
+    }
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+}
+
+/// A service that starts an engine alone learns which workers it lacks, and how to start them.
+#[tokio::test]
+async fn what_is_not_running_is_logged_once_at_start() {
+    let log = Log::default();
+    let _here = tracing::subscriber::set_default(log.clone());
+    let engine = Engine::start(MemoryStore::new(), Options::default()).await.unwrap();
+    let told = "started background workers: sweeper, reaper; not started: reconciler";
+    assert_eq!(log.with(told), 1);
+    // By its own wish it has none, and is told nothing.
+    let alone = Options { workers: BackgroundWorkers::None, ..Options::default() };
+    let other = Engine::start(MemoryStore::new(), alone).await.unwrap();
+    assert_eq!(log.with(told), 1);
+    drop((engine, other));
 }
 
 /// An engine's last handle is dropped: its workers hold none, so its store is closed.

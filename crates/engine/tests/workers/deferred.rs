@@ -425,11 +425,11 @@ async fn a_claim_that_is_given_up_in_the_middle_leaves_no_lease() {
     assert_eq!(runner.begun().len(), 1);
 }
 
-/// Another worker changes the row before the take is written: the take is refused, and written again over the newer row. That write is in
+/// Attack 30. Another worker changes the row before the take is written: the take is refused, and written again over the newer row. That write is in
 /// doubt, and lands late. Its clean-up named the version that the worker first saw, so it raised nothing: the late take landed, under a
 /// token that nothing runs under, and the record was stuck until its lease lapsed and an operator looked.
 #[tokio::test]
-async fn a_take_in_doubt_is_cleaned_up_over_the_version_that_it_wrote_over() {
+async fn attack_30_a_take_in_doubt_is_cleaned_up_over_the_version_that_it_wrote_over() {
     let (a, b, store, hand) = nodes().await;
     let route = deferred();
     let runner = Runner::new(&route);

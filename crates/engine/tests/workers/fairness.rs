@@ -124,6 +124,28 @@ async fn a_long_backlog_of_one_route_holds_up_no_other() {
     }
 }
 
+/// Redis reads the rows that it leaves out, and stopped after 65,536 of them. Where one hanging route
+/// had more, each pass read the same rows again, and no other route was asked about. A pass goes on
+/// where the scan before it stopped.
+#[tokio::test]
+async fn a_backlog_that_one_scan_does_not_get_behind_holds_up_no_other() {
+    let (engine, store, hand) = node().await;
+    store.skip_at_most(100);
+    for _ in 0..50 {
+        for n in 0..20 {
+            doubted(&engine, &route(HANGS), &format!("slow-{}-{n}", hand.now().as_micros())).await;
+        }
+        hand.turn(SECOND);
+    }
+    let options = WorkerOptions { reconcile_every: Duration::from_millis(1), ..WorkerOptions::default() };
+    let probe = Arc::new(TwoProviders::new());
+    let workers = engine.start_workers(&options, &(Arc::clone(&probe) as _));
+    soon(probe.until_asked([PLACES, 0])).await;
+    doubted(&engine, &route(ANSWERS), "quick").await;
+    soon(probe.until_asked([PLACES, 1])).await;
+    drop(workers);
+}
+
 /// The same of the loop, whose lines stay full from one pass to the next: it passes again only when it is told of a new doubt.
 #[tokio::test]
 async fn a_long_backlog_of_one_route_holds_up_no_other_in_the_loop() {

@@ -1,16 +1,17 @@
 //! A row from before, in each of its states, meets an atomic request.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use oncegate_core::decide::{Arrival, Event, decide};
 use oncegate_core::fingerprint::{self, Content, Mode};
 use oncegate_core::key::Key;
 use oncegate_core::policy::{Policy, Profile, WhileInProgress};
-use oncegate_core::record::Reason;
-use oncegate_core::record::{CrashPolicy, StateKind};
+use oncegate_core::record::{CrashPolicy, Reason, State, StateKind};
 use oncegate_core::response::{Answer, Response};
 use oncegate_core::scope::{Operation, Scope};
 use oncegate_core::time::Now;
+use oncegate_engine::phases::Retry;
 use oncegate_engine::{Arrived, Engine, Held, Options, Route, Settlement};
 use oncegate_store::drive::read_one;
 use oncegate_store::{Outcome, Store, Write};
@@ -36,7 +37,7 @@ fn arrival(policy: Policy) -> (Route, Arrival) {
 }
 
 /// A reserve of it.
-async fn reserved<S: Store>(store: S, policy: Policy) -> Held<S> {
+pub(crate) async fn reserved<S: Store>(store: S, policy: Policy) -> Held<S> {
     let engine = Engine::start(store, Options::default()).await.unwrap();
     let (route, arrival) = arrival(policy);
     match engine.arrive(&route, arrival).await.unwrap() {
@@ -53,7 +54,7 @@ async fn lapsed(store: impl Store, policy: Policy) {
     assert_eq!(store.apply(&[write]).await.unwrap(), [Outcome::Applied]);
 }
 
-fn reason() -> Reason {
+pub(crate) fn reason() -> Reason {
     Reason::new("test", "so it was")
 }
 
@@ -145,6 +146,30 @@ on_both! {
         };
         reply.expect_problem(410, "key_expired");
         assert_eq!((base.charges().await.len(), node.runs()), (0, 0));
+    }
+
+    /// Attack 25. A deploy moved a route from phases to an atomic handler. A ride that had stopped after
+    /// its first phase was run as a whole by its retry: the first phase took effect twice.
+    async fn attack_25_what_was_begun_in_phases_is_not_run_by_an_atomic_handler<B: Base>() {
+        let base = B::start().await;
+        let resuming = policy(Profile::Ietf, |policy| policy.crash = CrashPolicy::Resume);
+        let held = reserved(base.store().await, resuming).await;
+        let mut run = held.phases().run(Arc::new(base.pool())).unwrap();
+        run.foreign("charge", Retry, async |_| Ok("charged".to_owned())).await.unwrap();
+        drop(run);
+        drop(held.settle(released()).await);
+        let restarting = policy(Profile::Ietf, |policy| policy.crash = CrashPolicy::Restart);
+        for policy in [Profile::Ietf.policy(), restarting] {
+            let node = simple(&base, policy).await;
+            for _ in 0..2 {
+                call().send(node.addr).await.expect_problem(409, "outcome_unknown");
+            }
+            let record = node.record("k").await.unwrap();
+            assert!(matches!(&record.state, State::Unknown(doubt) if doubt.parked), "{record:?}");
+            let reason = record.last_error.unwrap().to_string();
+            assert!(reason.starts_with("changed_handler") && reason.contains("\"charge\""), "{reason}");
+            assert_eq!((node.runs(), base.charges().await.len()), (0, 0));
+        }
     }
 
     /// Attack 22: a record of the release before, whose scope has the text of the route in it. It

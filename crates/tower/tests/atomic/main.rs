@@ -86,6 +86,7 @@ mod phases;
 mod place;
 mod pooler;
 mod promises;
+mod quarantine;
 mod reap;
 #[path = "../layer/reply.rs"]
 mod reply;

@@ -52,25 +52,25 @@ async fn charges(on: &mut SqliteConnection) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_atomic_handler_does_not_commit_into_a_file_that_was_moved() {
+async fn attack_27_an_atomic_handler_does_not_commit_into_a_file_that_was_moved() {
     let base = OnSqlite::start().await;
     fails_closed(base.clone(), base.path(), move_away).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_atomic_handler_does_not_commit_into_a_file_that_was_replaced() {
+async fn attack_27_an_atomic_handler_does_not_commit_into_a_file_that_was_replaced() {
     let base = OnSqlite::start().await;
     fails_closed(base.clone(), base.path(), replace).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dedicated_pool_does_not_commit_into_a_file_that_was_moved() {
+async fn attack_27_a_dedicated_pool_does_not_commit_into_a_file_that_was_moved() {
     let base = OnSqliteDedicated::start().await;
     fails_closed(base.clone(), base.path(), move_away).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dedicated_pool_does_not_commit_into_a_file_that_was_replaced() {
+async fn attack_27_a_dedicated_pool_does_not_commit_into_a_file_that_was_replaced() {
     let base = OnSqliteDedicated::start().await;
     fails_closed(base.clone(), base.path(), replace).await;
 }

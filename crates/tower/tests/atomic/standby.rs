@@ -17,12 +17,12 @@ on_both_pools! {
     /// A handler's commit waits for the standby, and the wait is cancelled. PostgreSQL then reports a
     /// success with a warning, which sqlx does not pass on: the client was answered, the primary died,
     /// and both the key and the business row were gone (attack 26).
-    async fn a_commit_whose_wait_for_the_standby_is_cancelled_is_not_answered<B: Remote>() {
+    async fn attack_26_a_commit_whose_wait_for_the_standby_is_cancelled_is_not_answered<B: Remote>() {
         interrupted::<B>("pg_cancel_backend").await;
     }
 
     /// The session that waits is terminated. The commit was looked for, and found on the primary alone.
-    async fn a_commit_whose_wait_for_the_standby_is_terminated_is_not_answered<B: Remote>() {
+    async fn attack_26_a_commit_whose_wait_for_the_standby_is_terminated_is_not_answered<B: Remote>() {
         interrupted::<B>("pg_terminate_backend").await;
     }
 }
