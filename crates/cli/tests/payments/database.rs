@@ -106,12 +106,14 @@ impl Database {
         match self {
             Self::Sqlite(_) => copy(&sqlite_file(town), &town.folder().join("backup.db")),
             Self::Postgres(server, _) => drop(server.sql(
-                "DO $$ DECLARE name text; BEGIN
+                "BEGIN ISOLATION LEVEL REPEATABLE READ;
+                 DO $$ DECLARE name text; BEGIN
                    CREATE SCHEMA backup;
                    FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = 'oncegate' LOOP
                      EXECUTE format('CREATE TABLE backup.%I AS TABLE oncegate.%I', name, name);
                    END LOOP;
-                 END $$",
+                 END $$;
+                 COMMIT",
             )),
             Self::Redis(server, _) => server.borrow().back_up(),
         }
@@ -125,7 +127,8 @@ impl Database {
             Self::Sqlite(_) => copy(&town.folder().join("backup.db"), &sqlite_file(town)),
             // Every other connection ends, as when a server is stopped, recovered and started.
             Self::Postgres(server, _) => drop(server.sql(
-                "DO $$ DECLARE name text; tables text; BEGIN
+                "SET deadlock_timeout = '1min';
+                 DO $$ DECLARE name text; tables text; BEGIN
                    SELECT string_agg(format('oncegate.%I', tablename), ', ') INTO tables
                      FROM pg_tables WHERE schemaname = 'oncegate';
                    EXECUTE 'LOCK TABLE ' || tables || ' IN ACCESS EXCLUSIVE MODE';

@@ -99,25 +99,31 @@ impl Place for InPostgres {
         PostgresOptions::new(&url).unwrap().schema(&self.0).unwrap().open().await.unwrap()
     }
 
+    /// All tables as of one moment, as `pg_dump` copies them: a backup in which a record and its
+    /// mark disagree is a damaged one.
     fn back_up(&self) {
         let schema = &self.0;
         self.run(&format!(
-            "DO $$ DECLARE name text; BEGIN
+            "BEGIN ISOLATION LEVEL REPEATABLE READ;
+             DO $$ DECLARE name text; BEGIN
                DROP SCHEMA IF EXISTS {schema}_backup CASCADE;
                CREATE SCHEMA {schema}_backup;
                FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = '{schema}' LOOP
                  EXECUTE format('CREATE TABLE {schema}_backup.%I AS TABLE {schema}.%I', name, name);
                END LOOP;
-             END $$"
+             END $$;
+             COMMIT"
         ));
     }
 
     /// The rows of the backup in place of the present ones, and every other connection to them ended: as after a
-    /// server was stopped, restored and started.
+    /// server was stopped, restored and started. Where the locks deadlock with a batch of a node,
+    /// the server is to end the batch: the node notices first.
     fn restore(&self) {
         let schema = &self.0;
         self.run(&format!(
-            "DO $$ DECLARE name text; tables text; BEGIN
+            "SET deadlock_timeout = '1min';
+             DO $$ DECLARE name text; tables text; BEGIN
                SELECT string_agg(format('{schema}.%I', tablename), ', ') INTO tables
                  FROM pg_tables WHERE schemaname = '{schema}';
                EXECUTE 'LOCK TABLE ' || tables || ' IN ACCESS EXCLUSIVE MODE';
