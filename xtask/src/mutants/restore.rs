@@ -44,6 +44,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "let is_changed = self.has_written\n            || !self.fresh",
         without: "let is_changed = !self.fresh",
     },
+    Mutant {
+        name: "attack 29: atomic handlers go on after a restore",
+        package: "oncegate-tower",
+        test: "atomic",
+        file: "crates/engine/src/atomic.rs",
+        rule: "if self.is_restored() {",
+        without: "if false {",
+    },
     engine(
         "attack 29: released keys and accepted work run again after a restore",
         HISTORY,

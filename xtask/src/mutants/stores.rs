@@ -44,6 +44,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "let answered = if error.is_rejection() {",
         "let answered = if error.is_rejection() && writes.len() > 1 {",
     ),
+    Mutant {
+        name: "attack 31: a corrupt row fails its whole batch",
+        package: "oncegate-engine",
+        test: "nodes",
+        file: "crates/store/src/error.rs",
+        rule: "matches!(self.kind, Kind::Rejected | Kind::Unreadable)",
+        without: "matches!(self.kind, Kind::Rejected)",
+    },
     engine(
         "attack 31: the reaper meets the rows that it cannot remove again and again",
         "workers",

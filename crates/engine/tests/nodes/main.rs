@@ -87,6 +87,7 @@ fn main() -> ExitCode {
             "attack_31_rows_that_postgres_rejects_to_remove_at_the_commit_fail_alone",
             rejected::on_postgres_deferred,
         ),
+        trial("attack_31_a_corrupt_row_of_postgres_fails_alone", rejected::corrupt_on_postgres),
         trial("attack_31_rows_that_sqlite_rejects_to_remove_fail_alone", rejected::on_sqlite),
         trial(
             "attack_31_rows_that_sqlite_rejects_to_remove_at_the_commit_fail_alone",

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use oncegate_core::policy::Profile;
 use oncegate_core::record::Reason;
 use oncegate_engine::{Engine, NoProbe, Options, Route, Settlement, Worker, WorkerOptions};
@@ -43,6 +44,32 @@ fn referring_on_postgres(when: &str) {
         client.execute(&format!("INSERT INTO {name}.invoice VALUES ($1)"), &[&culprit]).await.unwrap();
         let let_go = format!("DELETE FROM {name}.invoice");
         reap(&engine, async || client.batch_execute(&let_go).await.unwrap()).await;
+    });
+}
+
+/// A row is corrupt: PostgreSQL answers each write of it with `XX001`. The requests that share its
+/// batches are served. A trigger stands for the damaged disk.
+pub(crate) fn corrupt_on_postgres() {
+    let schema = own_schema(&shared::postgres_url());
+    block_on(async {
+        let engine = start(PostgresStore::open(&schema.url).await.unwrap()).await;
+        let lasting = route(Profile::Ietf, |_| ());
+        let culprit = id(&lasting, CULPRIT);
+        let bytes = culprit.as_bytes().iter().map(|byte| format!("{byte:02x}"));
+        let (name, culprit) = (&schema.name, bytes.collect::<String>());
+        let corrupt = format!(
+            "CREATE FUNCTION {name}.corrupt() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.id = '\\x{culprit}' \
+             THEN RAISE EXCEPTION 'missing chunk number 0' USING ERRCODE = 'XX001'; END IF; RETURN NEW; END $$; \
+             CREATE TRIGGER corrupt BEFORE INSERT ON {name}.record FOR EACH ROW EXECUTE FUNCTION {name}.corrupt()"
+        );
+        connect(&schema.server).await.batch_execute(&corrupt).await.unwrap();
+        for round in 0..10 {
+            let key = |n| if n == 7 { CULPRIT.to_owned() } else { format!("key-{round}-{n}") };
+            let arriving = (0..20).map(|n| engine.arrive(&lasting, request(&lasting, &key(n))));
+            for (n, arrived) in join_all(arriving).await.into_iter().enumerate() {
+                assert_eq!(arrived.is_err(), n == 7, "{round}, {n}: {arrived:?}");
+            }
+        }
     });
 }
 

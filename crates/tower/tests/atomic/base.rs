@@ -40,6 +40,9 @@ pub(crate) trait Base: Clone + Send + Sync + 'static {
 
     /// The keys that have had it, in order.
     fn charges(&self) -> impl Future<Output = Vec<String>> + Send;
+
+    /// Removes what the store's processes wrote last, as a restore does.
+    fn lose_watermarks(&self) -> impl Future<Output = ()> + Send;
 }
 
 /// One that is on another machine, as it were: the service goes to it by a way of its own.
@@ -119,6 +122,11 @@ impl Base for OnPostgres {
         let rows = self.place.raw().await.query(&text, &[]).await.unwrap();
         rows.iter().map(|row| row.get(0)).collect()
     }
+
+    async fn lose_watermarks(&self) {
+        let text = format!("DELETE FROM {}.watermark", self.place.schema);
+        self.place.raw().await.batch_execute(&text).await.unwrap();
+    }
 }
 
 impl Remote for OnPostgres {
@@ -180,6 +188,10 @@ impl Base for OnDedicated {
 
     async fn charges(&self) -> Vec<String> {
         self.of.charges().await
+    }
+
+    async fn lose_watermarks(&self) {
+        self.of.lose_watermarks().await;
     }
 }
 
@@ -267,6 +279,10 @@ impl Base for OnSqlite {
     async fn charges(&self) -> Vec<String> {
         sqlx::query_scalar("SELECT key FROM charge ORDER BY key").fetch_all(&self.pool).await.unwrap()
     }
+
+    async fn lose_watermarks(&self) {
+        sqlx::query("DELETE FROM watermark").execute(&self.pool).await.unwrap();
+    }
 }
 
 /// The same, by a pool of one connection that atomic handlers have to themselves.
@@ -308,5 +324,9 @@ impl Base for OnSqliteDedicated {
 
     async fn charges(&self) -> Vec<String> {
         self.of.charges().await
+    }
+
+    async fn lose_watermarks(&self) {
+        self.of.lose_watermarks().await;
     }
 }

@@ -65,6 +65,20 @@ on_both! {
         assert_eq!(base.charges().await, charged);
     }
 
+    /// Once the store was restored, nothing runs and nothing is replayed until the process is restarted.
+    async fn attack_29_atomic_handlers_refuse_everything_after_a_restore<B: Base>() {
+        let base = B::start().await;
+        let node = simple(&base, Profile::Ietf).await;
+        call("paid").send(node.addr).await.expect_first(200, "run 1");
+        node.engine.check_history().await.unwrap();
+        base.lose_watermarks().await;
+        node.engine.check_history().await.unwrap();
+        for key in ["paid", "new"] {
+            call(key).send(node.addr).await.expect_problem(503, "store_unavailable");
+        }
+        assert_eq!((node.runs(), base.charges().await), (1, vec!["paid".to_owned()]));
+    }
+
     /// In the lost time its retry may have run.
     async fn attack_29_a_released_key_is_held_back_from_atomic_handlers<B: Base>() {
         let base = B::start().await;
