@@ -1,16 +1,18 @@
 //! Connections from clients.
 
+mod client_stream;
 mod stall;
 
 use std::io;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use http::StatusCode;
 use http_body::{Body, Frame, SizeHint};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -28,6 +30,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::config::{ConfigError, Listen};
 use crate::public::{Peer, Public, Room, Secure};
 
+use client_stream::ClientStream;
 use stall::Stalling;
 
 /// Accepts connections until it is told to stop, then lets those that are there come to their end.
@@ -140,8 +143,12 @@ impl Connection {
                 request.extensions_mut().insert(secure);
             }
             let public = Arc::clone(&public);
+            let used = Arc::clone(&used);
             async move {
                 let answer = public.answer(request).await;
+                if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+                    used.is_tunnel.store(true, Ordering::Relaxed);
+                }
                 Ok::<_, std::convert::Infallible>(answer.map(|body| Using {
                     body,
                     rest: Bytes::new(),
@@ -151,6 +158,7 @@ impl Connection {
         });
         let stream = Stalling::new(stream, settings.body_timeout);
         let is_stuck = stream.is_stuck();
+        let stream = ClientStream::new(stream, Arc::clone(&use_of_it));
         let connection = http.serve_connection_with_upgrades(TokioIo::new(stream), service);
         let mut connection = std::pin::pin!(watcher.watch(connection.into_owned()));
         // hyper's own limit on a head begins when it knows which version it reads, and is not for HTTP/2: whoever says nothing would
@@ -171,10 +179,13 @@ impl Connection {
 }
 
 /// What a connection is used for.
-struct Use(Mutex<Used>);
+struct Use {
+    used: Mutex<Used>,
+    is_tunnel: AtomicBool,
+}
 
 struct Used {
-    has_begun: bool,
+    begun: u64,
     under_way: usize,
     /// When it began, or when a request last began or ended.
     since: Instant,
@@ -182,20 +193,32 @@ struct Used {
 
 impl Use {
     fn new() -> Self {
-        Self(Mutex::new(Used { has_begun: false, under_way: 0, since: Instant::now() }))
+        let used = Mutex::new(Used { begun: 0, under_way: 0, since: Instant::now() });
+        Self { used, is_tunnel: AtomicBool::new(false) }
     }
 
     fn begin(self: &Arc<Self>) -> UnderWay {
-        let mut used = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *used = Used { has_begun: true, under_way: used.under_way + 1, since: Instant::now() };
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        *used = Used { begun: used.begun + 1, under_way: used.under_way + 1, since: Instant::now() };
         UnderWay(Arc::clone(self))
     }
 
     /// Whether nothing was asked for as long as it may.
     fn is_over(&self, settings: &Listen) -> bool {
-        let used = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let limit = if used.has_begun { settings.idle_timeout } else { settings.header_timeout };
+        let used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let limit = if used.begun > 0 { settings.idle_timeout } else { settings.header_timeout };
         used.under_way == 0 && used.since.elapsed() >= limit
+    }
+
+    /// How many requests have begun, if none of them is under way.
+    fn answered(&self) -> Option<u64> {
+        let used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        (used.under_way == 0).then_some(used.begun)
+    }
+
+    /// Whether the connection was given to another protocol.
+    fn is_tunnel(&self) -> bool {
+        self.is_tunnel.load(Ordering::Relaxed)
     }
 }
 
@@ -204,7 +227,7 @@ struct UnderWay(Arc<Use>);
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        let mut used = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut used = self.0.used.lock().unwrap_or_else(PoisonError::into_inner);
         used.under_way -= 1;
         used.since = Instant::now();
     }

@@ -129,13 +129,14 @@ impl Public {
     pub(crate) async fn answer(&self, request: Request<Incoming>) -> Answer {
         let mut request = request.map(|incoming| ClientBody::new(incoming, self.body_timeout));
         let current = self.current();
+        current.scope.strip_untrusted(&mut request);
         let checked = guard::check(&request, &current.named_headers, self.base_path_bytes)
+            .and_then(|()| guard::check_identity(&request, &current.scope))
             .and_then(|()| normalize(&mut request, current.request))
             .and_then(|()| guard::check_routed(&request, &current.routes, current.request));
         if let Err(problem) = checked {
             return Box::pin(refuse(&problem, request)).await;
         }
-        current.scope.strip_untrusted(&mut request);
         let is_told = request.uri().path().starts_with(webhooks::WEBHOOKS);
         if is_own(request.uri().path()) && !is_told {
             // Boxed, as all that is rare: the future of a request would be as large as the largest of them.

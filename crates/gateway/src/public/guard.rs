@@ -8,7 +8,7 @@ use oncegate_core::problem::{Code, Problem};
 use oncegate_tower::Routes;
 
 use super::{names, path};
-use crate::config::{Ambiguous, RequestRules};
+use crate::config::{Ambiguous, RequestRules, ScopeRule};
 
 /// Checks what holds for every request, before its path is normalized. `named` are the headers
 /// that the configuration names.
@@ -27,6 +27,29 @@ pub(super) fn check<B>(
         None => Ok(()),
         Some(what) => Err(malformed(what)),
     }
+}
+
+/// Checks that a request does not name its caller twice, with or without a key: the upstream might
+/// believe either.
+pub(super) fn check_identity<B>(request: &Request<B>, scope: &ScopeRule) -> Result<(), Problem> {
+    let headers = request.headers();
+    let is_repeated = |name: &HeaderName| headers.get_all(name).iter().nth(1).is_some();
+    let name = match scope.header() {
+        _ if !has_repeated(headers) => return Ok(()),
+        _ if is_repeated(&header::AUTHORIZATION) => "Authorization",
+        Some(name) if is_repeated(name) => name.as_str(),
+        _ => return Ok(()),
+    };
+    let words = format!(
+        "There are two headers {name}, which name the caller. Nothing was forwarded, and nothing was \
+         executed. Send exactly one."
+    );
+    Err(Problem::new(Code::ScopeMissing, words))
+}
+
+/// Whether any header has several lines: few requests have one.
+fn has_repeated(headers: &HeaderMap) -> bool {
+    headers.len() > headers.keys_len()
 }
 
 /// Checks what holds for paths after they are normalized, and for protected routes only.
@@ -55,7 +78,7 @@ pub(super) fn check_routed<B>(
     }
     if rules.method_override == Ambiguous::Reject
         && let Some(name) = names::override_header(request.headers())
-        && is_protected(path)
+        && (is_protected(path) || becomes_protected(request, routes, rules))
     {
         return Err(malformed(&format!(
             "The header {name} asks for another method or target than the one that would be recorded. \
@@ -63,6 +86,27 @@ pub(super) fn check_routed<B>(
         )));
     }
     Ok(())
+}
+
+/// Whether a server that honours the headers of a method or target in place of the request's own
+/// would execute a protected operation.
+fn becomes_protected<B>(request: &Request<B>, routes: &Routes, rules: RequestRules) -> bool {
+    let mut methods = vec![request.method().clone()];
+    let mut paths = vec![request.uri().path().to_owned()];
+    for (name, value) in names::overrides(request.headers()) {
+        let value = String::from_utf8_lossy(value.as_bytes());
+        if name.as_str().contains("method") {
+            methods.extend(Method::from_bytes(value.trim().to_ascii_uppercase().as_bytes()));
+        } else {
+            let below_host =
+                value.split_once("://").map(|(_, rest)| rest.split_once('/').unwrap_or_default().1);
+            let target = below_host.unwrap_or(&value);
+            let path = format!("/{}", target.trim().split(['?', '#']).next().unwrap_or_default());
+            let path = path::normal(&path, rules).unwrap_or(path);
+            paths.push(path::other_reading(&path, rules));
+        }
+    }
+    methods.iter().any(|method| paths.iter().any(|path| routes.of(method, path::matched(path)).is_some()))
 }
 
 fn malformed(what: &str) -> Problem {
@@ -96,7 +140,7 @@ fn wrong_line<B>(request: &Request<B>) -> Option<&'static str> {
 }
 
 fn wrong_names(headers: &HeaderMap, named: &[HeaderName]) -> Option<&'static str> {
-    if headers.get_all(header::CONTENT_TYPE).iter().nth(1).is_some() {
+    if has_repeated(headers) && headers.get_all(header::CONTENT_TYPE).iter().nth(1).is_some() {
         return Some("There are two Content-Type headers");
     }
     names::has_collision(headers, named).then_some(
@@ -111,6 +155,13 @@ fn wrong_host<B>(request: &Request<B>) -> Option<&'static str> {
     if second.is_some() {
         return Some("There are two Host headers");
     }
+    let is_none = |host: &[u8]| !is_host(host);
+    let authority = request.uri().authority();
+    if first.is_some_and(|host| is_none(host.as_bytes()))
+        || authority.is_some_and(|host| is_none(host.as_str().as_bytes()))
+    {
+        return Some("The host is not a name or an address with an optional port");
+    }
     match (first, request.uri().authority()) {
         (None, None) if request.version() == Version::HTTP_10 => None,
         (None, None) => Some("There is no Host header"),
@@ -121,6 +172,29 @@ fn wrong_host<B>(request: &Request<B>) -> Option<&'static str> {
         }
         _ => None,
     }
+}
+
+/// A name or an address, and perhaps a port: no user, no path, no second host.
+fn is_host(host: &[u8]) -> bool {
+    let mut is_name = true;
+    for byte in host {
+        match byte {
+            b'a'..=b'z' | b'0'..=b'9' | b'.' | b'-' | b'A'..=b'Z' | b'_' | b'~' | b'%' => {}
+            b':' | b'[' | b']' => is_name = false,
+            _ => return false,
+        }
+    }
+    is_name || is_address(host)
+}
+
+/// The same of one with a port, or with an address of IPv6, which has colons of its own.
+fn is_address(host: &[u8]) -> bool {
+    let port = match (host, host.iter().position(|byte| *byte == b']')) {
+        ([b'[', ..], Some(end)) => &host[end + 1..],
+        ([b'[', ..], None) | (_, Some(_)) => return false,
+        (name, None) => &name[name.iter().position(|byte| *byte == b':').unwrap_or(name.len())..],
+    };
+    port.is_empty() || (port[0] == b':' && port[1..].iter().all(u8::is_ascii_digit))
 }
 
 fn wrong_framing(headers: &HeaderMap) -> Option<&'static str> {
@@ -146,4 +220,22 @@ fn wrong_connection(headers: &HeaderMap, named: &[HeaderName]) -> Option<&'stati
     options.any(|option| is_needed(option.trim_ascii())).then_some(
         "Connection names a header that the service behind needs, so that the next hop would drop it",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_host;
+
+    #[test]
+    fn hosts() {
+        for host in ["a", "a.test", "a:80", "a:", "", "127.0.0.1:8080", "[::1]", "[fe80::1%25eth0]:80", "x_y"]
+        {
+            assert!(is_host(host.as_bytes()), "{host}");
+        }
+        for host in [
+            "u@a", "a/b", "a b", "a,b", "a:x", "a:80:80", "a\"", "[::1", "::1]", "[::1]x", "a[::1]", "\u{e4}",
+        ] {
+            assert!(!is_host(host.as_bytes()), "{host}");
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Header names that have a second reading behind the gateway.
 
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// Headers that decide what a request is, who sent it or how it is framed. Servers that turn
 /// headers into variables (CGI, WSGI, PHP) read `Content_Type` as `Content-Type`.
@@ -55,7 +55,16 @@ pub(super) fn has_collision(headers: &HeaderMap, named: &[HeaderName]) -> bool {
 
 /// The header that would replace the method or the target, if there is one.
 pub(super) fn override_header(headers: &HeaderMap) -> Option<&HeaderName> {
-    headers.keys().find(|name| name.as_str().starts_with("x-") && THAT_OVERRIDE.contains(&name.as_str()))
+    headers.keys().find(|name| is_override(name))
+}
+
+/// Every line of such a header.
+pub(super) fn overrides(headers: &HeaderMap) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
+    headers.iter().filter(|(name, _)| is_override(name))
+}
+
+fn is_override(name: &HeaderName) -> bool {
+    name.as_str().starts_with("x-") && THAT_OVERRIDE.contains(&name.as_str())
 }
 
 /// Whether two different names are the same once `_` is read as `-`.

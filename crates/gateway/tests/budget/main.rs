@@ -58,7 +58,7 @@ const BUDGETS: [Budget; 4] = [
         store: "sqlite://",
         allocations: 35,
         allocated_bytes: 14_500,
-        instructions: Some(235_000),
+        instructions: Some(240_000),
         system_calls: 4,
         commits: 0,
     },
