@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncegate_core::audit::{Act, Entry};
+use oncegate_core::audit::{Act, Entry, Subject};
 use oncegate_core::decide::{Admission, Arrival, Event, Misuse, Next, Notice, decide};
-use oncegate_core::fingerprint::Fingerprint;
+use oncegate_core::fingerprint::{Fingerprint, Members};
 use oncegate_core::identity::{Fence, RecordId, Token, Version};
 use oncegate_core::key::Key;
 use oncegate_core::policy::ForwardKey;
@@ -158,7 +158,8 @@ pub fn every_shape() -> Vec<Record> {
     let mut full = reserved_at(wide, 2, FAR_AHEAD);
     full.life = token(99);
     full.operation = operation;
-    full.fingerprint = Fingerprint::from_parts(3, [0xEE; 32]);
+    let members = Members::from_bytes(&[1, 2, 3, 4]).expect("two digests");
+    full.fingerprint = Fingerprint::from_parts(3, [0xEE; 32]).with_members(members);
     full.terms = Terms {
         crash: CrashPolicy::Resume,
         retention: Duration::from_micros(1),
@@ -232,6 +233,7 @@ pub fn entry(row: &Record, at: Timestamp, act: Act) -> Entry {
         at,
         node: "node-1".into(),
         act,
+        subject: Some(Subject::of(row)),
         life: row.life,
         from: Some(StateKind::InProgress),
         to: Some(row.state.kind()),

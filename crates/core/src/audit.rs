@@ -24,6 +24,9 @@ pub struct Entry {
     pub node: Box<str>,
     /// What happened.
     pub act: Act,
+    /// Scope and operation of the record, which may be gone when the entry is read; `None` in
+    /// entries of earlier releases.
+    pub subject: Option<Subject>,
     /// The life it happened to.
     pub life: Token,
     /// The state before; `None`: there was no row.
@@ -42,6 +45,23 @@ pub struct Entry {
     pub reason: Option<Reason>,
     /// What was off the happy path.
     pub notices: Vec<Notice>,
+}
+
+/// What an entry can be searched by when its record is gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subject {
+    /// The scope, as stored.
+    pub scope: Box<str>,
+    /// The operation.
+    pub operation: Box<str>,
+}
+
+impl Subject {
+    /// Of a record.
+    #[must_use]
+    pub fn of(record: &Record) -> Self {
+        Self { scope: record.address.scope.as_str().into(), operation: record.operation.as_str().into() }
+    }
 }
 
 /// Who does something, and why, where the event itself does not say.
@@ -92,11 +112,15 @@ pub enum Act {
     Cancelled,
     /// A job that it had promised was given up, and is over: nobody keeps that promise any more.
     Withdrawn,
+    /// The key came with another request, which was refused.
+    KeyReused,
+    /// The records were compared with a provider's export ([`Comparison`]).
+    Compared,
 }
 
 impl Act {
     /// All of them; a stored act is the place in this list, which only grows at its end.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::Began,
         Self::RanAgain,
         Self::Lapsed,
@@ -113,6 +137,8 @@ impl Act {
         Self::GivenUp,
         Self::Cancelled,
         Self::Withdrawn,
+        Self::KeyReused,
+        Self::Compared,
     ];
 
     /// The place in [`Act::ALL`], as it is stored.
@@ -142,6 +168,8 @@ impl Act {
             Self::GivenUp => "given_up",
             Self::Cancelled => "cancelled",
             Self::Withdrawn => "withdrawn",
+            Self::KeyReused => "key_reused",
+            Self::Compared => "compared",
         }
     }
 }
@@ -171,6 +199,7 @@ pub fn entry(before: Option<&Record>, event: &Event, step: &Step, who: &Who, now
         at: now.at,
         node: who.node.clone(),
         act,
+        subject: Some(Subject::of(shown)),
         life: shown.life,
         from: before.map(|record| record.state.kind()),
         to: after.map(|record| record.state.kind()),
@@ -245,9 +274,33 @@ fn begun(before: Option<&Record>, step: &Step, who: &Who) -> Option<Act> {
     }
 }
 
-const SCHEMA: u8 = 1;
+const SCHEMA: u8 = 2;
+/// Entries without scope and operation; read, and no longer written.
+const SCHEMA_WITHOUT_SUBJECT: u8 = 1;
 
 impl Entry {
+    /// An entry about a record as it stands, which the act does not change.
+    #[must_use]
+    pub fn about(record: &Record, act: Act, at: Timestamp, node: &str) -> Self {
+        let state = Some(record.state.kind());
+        Self {
+            id: record.id,
+            at,
+            node: node.into(),
+            act,
+            subject: Some(Subject::of(record)),
+            life: record.life,
+            from: state,
+            to: state,
+            version: record.version,
+            fence: record.fence,
+            attempt: record.attempts,
+            source: None,
+            reason: None,
+            notices: Vec::new(),
+        }
+    }
+
     /// The bytes that a store keeps, beside the id and the moment, which it keeps in columns of their own.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -271,6 +324,8 @@ impl Entry {
         for notice in &self.notices {
             out.u8(Notice::ALL.iter().position(|one| one == notice).map_or(u8::MAX, place));
         }
+        out.optional(self.subject.as_ref().map(|subject| subject.scope.as_bytes()));
+        out.optional(self.subject.as_ref().map(|subject| subject.operation.as_bytes()));
         out.finish()
     }
 
@@ -288,7 +343,8 @@ impl Entry {
     /// Reads back what [`Entry::encode`] wrote.
     pub fn decode(id: RecordId, at: Timestamp, bytes: &[u8]) -> Result<Self, Malformed> {
         let mut input = Decoder::new(bytes, "audit entry");
-        if input.u8()? != SCHEMA {
+        let schema = input.u8()?;
+        if ![SCHEMA, SCHEMA_WITHOUT_SUBJECT].contains(&schema) {
             return Err(input.malformed());
         }
         let node = input.text()?.into();
@@ -303,8 +359,24 @@ impl Entry {
         for _ in 0..input.u8()? {
             notices.push(*Notice::ALL.get(usize::from(input.u8()?)).ok_or_else(|| input.malformed())?);
         }
+        let subject = if schema == SCHEMA { subject(&mut input)? } else { None };
         input.finish()?;
-        Ok(Self { id, at, node, act, life, from, to, version, fence, attempt, source, reason, notices })
+        Ok(Self {
+            id,
+            at,
+            node,
+            act,
+            subject,
+            life,
+            from,
+            to,
+            version,
+            fence,
+            attempt,
+            source,
+            reason,
+            notices,
+        })
     }
 }
 
@@ -312,6 +384,75 @@ fn state(input: &mut Decoder<'_>) -> Result<Option<StateKind>, Malformed> {
     match input.u8()? {
         u8::MAX => Ok(None),
         place => StateKind::ALL.get(usize::from(place)).copied().map(Some).ok_or_else(|| input.malformed()),
+    }
+}
+
+fn subject(input: &mut Decoder<'_>) -> Result<Option<Subject>, Malformed> {
+    match (text(input)?, text(input)?) {
+        (Some(scope), Some(operation)) => {
+            Ok(Some(Subject { scope: scope.into(), operation: operation.into() }))
+        }
+        (None, None) => Ok(None),
+        _ => Err(input.malformed()),
+    }
+}
+
+/// What a run of `oncegate compare` found: an entry of its own, under an id that no record has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Comparison {
+    /// Charges in the provider's export.
+    pub charges: u64,
+    /// Records of the same time.
+    pub records: u64,
+    /// Differences.
+    pub differences: u64,
+    /// Rows and records that could not be read, and so were not compared.
+    pub unreadable: u64,
+}
+
+impl Comparison {
+    /// Whose story all comparisons are.
+    pub const ID: RecordId = RecordId::from_bytes([0; 16]);
+
+    /// The entry of a run that has ended.
+    #[must_use]
+    pub fn entry(self, at: Timestamp, node: &str) -> Entry {
+        let Self { charges, records, differences, unreadable } = self;
+        let code = if differences + unreadable == 0 { "agreed" } else { "different" };
+        let detail =
+            format!("charges={charges} records={records} differences={differences} unreadable={unreadable}");
+        Entry {
+            id: Self::ID,
+            at,
+            node: node.into(),
+            act: Act::Compared,
+            subject: None,
+            life: Token::NOT_DRAWN,
+            from: None,
+            to: None,
+            version: Version::from_raw(0),
+            fence: Fence::from_raw(0),
+            attempt: 0,
+            source: Some("oncegate compare".into()),
+            reason: Some(Reason::new(code, detail)),
+            notices: Vec::new(),
+        }
+    }
+
+    /// Reads back what [`Comparison::entry`] says.
+    #[must_use]
+    pub fn of(entry: &Entry) -> Option<Self> {
+        let detail = entry.reason.as_ref().filter(|_| entry.act == Act::Compared)?.detail();
+        let number = |name: &str| {
+            let mut pairs = detail.split(' ').filter_map(|pair| pair.split_once('='));
+            pairs.find(|(found, _)| *found == name)?.1.parse().ok()
+        };
+        Some(Self {
+            charges: number("charges")?,
+            records: number("records")?,
+            differences: number("differences")?,
+            unreadable: number("unreadable")?,
+        })
     }
 }
 

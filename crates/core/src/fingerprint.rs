@@ -21,6 +21,7 @@ mod fields;
 mod form;
 mod frame;
 mod json;
+mod members;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -28,6 +29,9 @@ use std::fmt;
 pub use error::{FingerprintError, Position};
 pub use family::Family;
 pub use fields::{Fields, Pointer, PointerError};
+pub use members::{MEMBERS_MAX, Members};
+
+use crate::codec::Malformed;
 
 /// The version of the form that [`of`] computes: of the frame, and of each canonical form inside it.
 pub const FORM_VERSION: u8 = 1;
@@ -59,6 +63,38 @@ pub fn of(mode: &Mode, content: &Content<'_>) -> Result<Fingerprint, Fingerprint
     }
     let canonical = canonical(mode, content)?;
     Ok(Fingerprint::from_parts(FORM_VERSION, frame::digest(content, &canonical)))
+}
+
+/// The same, with the headers that count on the route (see [`Fingerprint::with_headers`]) and short
+/// digests of the members of a JSON object.
+pub fn of_request(
+    mode: &Mode,
+    content: &Content<'_>,
+    headers: &[(&str, Vec<&[u8]>)],
+) -> Result<Fingerprint, FingerprintError> {
+    if *mode == Mode::None {
+        return Ok(of(mode, content)?.with_headers(headers));
+    }
+    let canonical = canonical(mode, content)?;
+    let fingerprint = Fingerprint::from_parts(FORM_VERSION, frame::digest(content, &canonical));
+    let fingerprint = fingerprint.with_headers(headers);
+    let members = match canonical.family {
+        Family::Json | Family::JsonIncluded | Family::JsonExcluded => {
+            Members::of(&canonical.bytes, &fingerprint.digest)
+        }
+        _ => Members::NONE,
+    };
+    Ok(fingerprint.with_members(members))
+}
+
+/// The names of the top-level members by which a request differs from the one that `kept` is the
+/// fingerprint of: those with another value, and those that the first request did not have. Empty
+/// where that is not known, or where something else differs.
+#[must_use]
+pub fn differing_members(mode: &Mode, content: &Content<'_>, kept: Fingerprint) -> Vec<String> {
+    // Digests are kept of JSON objects only, so those of another body are of none.
+    let canonical = canonical(mode, content).ok();
+    canonical.map_or_else(Vec::new, |canonical| kept.members.missing(&canonical.bytes, &kept.digest))
 }
 
 /// Computes what of the body enters the fingerprint, in its canonical form.
@@ -119,10 +155,14 @@ pub struct Canonical<'a> {
 }
 
 /// The identity of a request's content: the version of the form, and a digest.
+///
+/// The digests of members beside it are no part of that identity: [`Fingerprint::compare`] does not
+/// look at them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fingerprint {
     version: u8,
     digest: [u8; 32],
+    members: Members,
 }
 
 /// What comparing two fingerprints says.
@@ -145,7 +185,7 @@ impl Fingerprint {
     /// Rebuilds a fingerprint from a stored row.
     #[must_use]
     pub const fn from_parts(version: u8, digest: [u8; 32]) -> Self {
-        Self { version, digest }
+        Self { version, digest, members: Members::NONE }
     }
 
     /// The version of the form; 0 where the content was not checked.
@@ -160,12 +200,29 @@ impl Fingerprint {
         self.digest
     }
 
+    /// Short digests of the content's members.
+    #[must_use]
+    pub const fn members(&self) -> &Members {
+        &self.members
+    }
+
+    /// The same with these digests of members.
+    #[must_use]
+    pub const fn with_members(self, members: Members) -> Self {
+        Self { members, ..self }
+    }
+
+    /// Whether version and digest are the same.
+    fn is_same(self, other: Self) -> bool {
+        (self.version, self.digest) == (other.version, other.digest)
+    }
+
     /// Compares the fingerprint of a record with that of a request.
     #[must_use]
     pub fn compare(self, other: Self) -> Comparison {
-        if self == Self::NONE || other == Self::NONE {
+        if self.is_same(Self::NONE) || other.is_same(Self::NONE) {
             Comparison::Unchecked
-        } else if self == other {
+        } else if self.is_same(other) {
             Comparison::Same
         } else if self.is_unchecked() != other.is_unchecked() {
             // The route's policy was changed from or to `none` while the record lived.

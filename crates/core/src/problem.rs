@@ -148,22 +148,32 @@ pub struct Problem {
     detail: String,
     retry_after: Option<Duration>,
     more: Vec<(&'static str, Value)>,
+    reason: Option<&'static str>,
 }
 
 impl Problem {
     /// A problem with its usual status. `detail` says what happened, what state things are in, and what to do next.
     #[must_use]
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
-        Self { code, status: code.status(), detail: detail.into(), retry_after: None, more: Vec::new() }
+        Self {
+            code,
+            status: code.status(),
+            detail: detail.into(),
+            retry_after: None,
+            more: Vec::new(),
+            reason: None,
+        }
     }
 
-    /// Same key, other request; the policy chooses the status.
+    /// Same key, other request; the policy chooses the status. `members` are the names of those by
+    /// which the requests differ, as far as known.
     #[must_use]
-    pub fn key_reused(status: MismatchStatus) -> Self {
+    pub fn key_reused(status: MismatchStatus, members: &[String]) -> Self {
         let detail = "This key was already used for a request with other content. Nothing was executed, and the first \
                       request's answer still stands. Send the first request again to see it, or use a new key for \
                       this one.";
-        Self { status: status.code(), ..Self::new(Code::KeyReused, detail) }
+        let problem = Self { status: status.code(), ..Self::new(Code::KeyReused, detail) };
+        if members.is_empty() { problem } else { problem.with("differing_members", members.into()) }
     }
 
     /// A lease is held; the client may ask again.
@@ -236,6 +246,25 @@ impl Problem {
     pub fn with(mut self, name: &'static str, value: Value) -> Self {
         self.more.push((name, value));
         self
+    }
+
+    /// Counts the refusal under this reason instead of the code.
+    #[must_use]
+    pub const fn counted_as(mut self, reason: &'static str) -> Self {
+        self.reason = Some(reason);
+        self
+    }
+
+    /// What the refusal is counted as, for metrics: the code; of a 503, what could not take the
+    /// request (`queue`, `store`, or what [`Problem::counted_as`] was told).
+    #[must_use]
+    pub const fn reason(&self) -> &'static str {
+        match (self.reason, self.code) {
+            (Some(reason), _) => reason,
+            (None, Code::Overloaded) => "queue",
+            (None, Code::StoreUnavailable) => "store",
+            (None, code) => code.name(),
+        }
     }
 
     /// Which one it is.

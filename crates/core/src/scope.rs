@@ -72,6 +72,13 @@ impl Scope {
         &self.0
     }
 
+    /// Eight hexadecimal digits of the scope's SHA-256: tells scopes apart in a log and names none.
+    #[must_use]
+    pub fn short_digest(&self) -> String {
+        let [first, second, third, fourth, ..]: [u8; 32] = Sha256::digest(self.as_str()).into();
+        format!("{first:02x}{second:02x}{third:02x}{fourth:02x}")
+    }
+
     /// The operation, where keys are told apart by it.
     #[must_use]
     pub fn operation_str(&self) -> Option<&str> {

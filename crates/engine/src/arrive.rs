@@ -68,7 +68,10 @@ pub enum Arrived<S: Store> {
         execution: Execution,
     },
     /// Same key, another request.
-    Mismatch,
+    Mismatch {
+        /// The record of the first request, where there is one to compare with.
+        record: Option<Arc<Record>>,
+    },
     /// Past retention.
     Gone {
         /// With which status.
@@ -93,7 +96,7 @@ impl<S: Store> fmt::Debug for Arrived<S> {
                 let mut shown = f.debug_struct("Unsettled");
                 shown.field("since", since).field("parked", parked).field("execution", execution).finish()
             }
-            Self::Mismatch => f.write_str("Mismatch"),
+            Self::Mismatch { .. } => f.write_str("Mismatch"),
             Self::Gone { status } => f.debug_struct("Gone").field("status", status).finish(),
         }
     }
@@ -105,6 +108,11 @@ impl<S: Store> fmt::Debug for Arrived<S> {
 pub enum Unavailable {
     /// Too much waits to be written.
     Overloaded,
+    /// The store failed several times in a row, and is not asked for a moment.
+    BreakerOpen {
+        /// Until when.
+        words: Box<str>,
+    },
     /// The store could not say yes.
     Store {
         /// What it said.
@@ -126,7 +134,9 @@ impl fmt::Display for Unavailable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Overloaded => f.write_str("too much waits to be written; nothing was executed"),
-            Self::Store { words } => write!(f, "the store could not say yes; nothing was executed ({words})"),
+            Self::Store { words } | Self::BreakerOpen { words } => {
+                write!(f, "the store could not say yes; nothing was executed ({words})")
+            }
             Self::NoRandomness => f.write_str("the system has no randomness to give; nothing was executed"),
             Self::Restored => f.write_str(oncegate_store::history::RESTORED),
             Self::PerhapsAccepted { words } => {
@@ -145,7 +155,9 @@ impl Unavailable {
 
     fn perhaps_accepted(self) -> Self {
         match self {
-            Self::Store { words } | Self::PerhapsAccepted { words } => Self::PerhapsAccepted { words },
+            Self::Store { words } | Self::BreakerOpen { words } | Self::PerhapsAccepted { words } => {
+                Self::PerhapsAccepted { words }
+            }
             Self::Overloaded => Self::PerhapsAccepted { words: "too much waits to be written".into() },
             Self::NoRandomness => Self::PerhapsAccepted { words: "no randomness".into() },
             Self::Restored => Self::PerhapsAccepted { words: oncegate_store::history::RESTORED.into() },
@@ -224,9 +236,8 @@ impl<S: Store> Engine<S> {
     fn admit(&self) -> Result<(), Unavailable> {
         if !self.0.breaker.admits() {
             let pause = self.0.breaker.pause();
-            return Err(Unavailable::store(format_args!(
-                "it failed several times; next try within {pause:?}"
-            )));
+            let words = format!("it failed several times; next try within {pause:?}").into();
+            return Err(Unavailable::BreakerOpen { words });
         }
         if self.0.behind.count() > CLEAN_UPS_MAX { Err(Unavailable::Overloaded) } else { Ok(()) }
     }
@@ -624,7 +635,7 @@ impl<'a, S: Store> Reserve<'a, S> {
             Decision::Gone { status, .. } => Arrived::Gone { status },
             Decision::Mismatch => {
                 meters.key_misuse.increment(1);
-                Arrived::Mismatch
+                Arrived::Mismatch { record: row.cloned() }
             }
             // Not decisions about an arrival. Whatever they would mean, nothing runs.
             Decision::Done
@@ -632,7 +643,7 @@ impl<'a, S: Store> Reserve<'a, S> {
             | Decision::Fenced(_)
             | Decision::Refused(_)
             | Decision::KeepApart
-            | Decision::Nothing => Arrived::Mismatch,
+            | Decision::Nothing => Arrived::Mismatch { record: None },
         }
     }
 

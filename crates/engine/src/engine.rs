@@ -28,6 +28,7 @@ use crate::history::StoreHistory;
 use crate::meters::{self, Tenants};
 use crate::options::{BackgroundWorkers, Options};
 use crate::outbox::Kept;
+use crate::reuse::ReuseLog;
 use crate::wait::Waiters;
 use crate::workers::{Looked, Workers};
 use crate::writer::Writer;
@@ -53,6 +54,7 @@ pub(crate) struct Inner<S> {
     pub(crate) breaker: Arc<Breaker>,
     pub(crate) herald: Herald,
     pub(crate) tenants: Tenants,
+    pub(crate) reuse_log: ReuseLog,
     pub(crate) options: Options,
     /// This node, in the audit trail.
     pub(crate) who: Who,
@@ -105,6 +107,7 @@ impl<S: Store> Engine<S> {
             breaker,
             herald,
             tenants: Tenants::default(),
+            reuse_log: ReuseLog::default(),
             who: Who {
                 node: options.node.clone(),
                 tells_first_executions: options.audit_executions,

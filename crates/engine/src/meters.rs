@@ -6,6 +6,7 @@ use metrics::{Counter, Histogram, Label, counter, gauge, histogram};
 use oncegate_core::decide::{Event, Next, Notice, Step};
 use oncegate_core::record::{Record, StateKind};
 
+use crate::route::Route;
 use crate::workers::Worker;
 
 mod tenants;
@@ -26,6 +27,10 @@ pub mod names {
     pub const FAILED_RETRY: &str = "api.idempotency.reserve.failed_retry.count";
     /// The outcome was not known.
     pub const UNKNOWN: &str = "api.idempotency.reserve.unknown.count";
+    /// A request without a key passed on a route where keys are optional.
+    pub const KEYLESS: &str = "api.idempotency.keyless.count";
+    /// A request was refused, by `reason` and `route`.
+    pub const REFUSAL: &str = "oncegate.refusal.count";
     /// A new life began where an older one had ended.
     pub const AFTER_EXPIRY: &str = "api.idempotency.reserve.after_expiry.count";
     /// 1 once the store was found restored to an earlier state, and this process refuses everything.
@@ -119,6 +124,9 @@ pub(crate) fn begin_at_zero() {
     for name in FROM_THE_START {
         counter!(name).increment(0);
     }
+    for reason in ["breaker", "queue", "store"] {
+        count_refusals(reason, None, 0);
+    }
     for direction in ["forward", "back"] {
         counter!(names::CLOCK_STEP, "direction" => direction).increment(0);
     }
@@ -160,6 +168,19 @@ pub(crate) fn begin_effect_at_zero(effect: &str) {
     }
 }
 
+/// The route in the count of a refusal that no protected route gave.
+const NO_ROUTE: &str = "none";
+
+/// Counts a refused request. Routes are declared patterns, so there are few.
+pub fn count_refusal(reason: &'static str, route: Option<&Route>) {
+    count_refusals(reason, route, 1);
+}
+
+fn count_refusals(reason: &'static str, route: Option<&Route>, count: u64) {
+    let route = route.map_or(NO_ROUTE, |route| route.operation().as_str());
+    counter!(names::REFUSAL, "reason" => reason, "route" => route.to_owned()).increment(count);
+}
+
 /// The meters of one route. Made when it is first used, so install a recorder before that.
 #[derive(Clone)]
 pub(crate) struct RouteMeters {
@@ -170,6 +191,7 @@ pub(crate) struct RouteMeters {
     pub(crate) failed_retry: Counter,
     pub(crate) unknown: Counter,
     pub(crate) after_expiry: Counter,
+    pub(crate) keyless: Counter,
     pub(crate) arrive_s: Histogram,
     pub(crate) settle_s: Histogram,
     pub(crate) execute_s: Histogram,
@@ -189,6 +211,7 @@ impl RouteMeters {
             failed_retry: counter!(names::FAILED_RETRY, labels.clone()),
             unknown: counter!(names::UNKNOWN, labels.clone()),
             after_expiry: counter!(names::AFTER_EXPIRY, labels.clone()),
+            keyless: counter!(names::KEYLESS, labels.clone()),
             arrive_s: histogram!(names::ARRIVE_SECONDS, labels.clone()),
             settle_s: histogram!(names::SETTLE_SECONDS, labels.clone()),
             execute_s: histogram!(names::EXECUTE_SECONDS, labels),

@@ -192,7 +192,7 @@ impl<S: Store> Runner<S> {
             Arrived::Replay { answer, .. } => value_of(&answer).map(|value| Once { value, replayed: true }),
             Arrived::Busy { .. } | Arrived::Accepted { .. } => Err(OnceError::Busy),
             Arrived::Unsettled { .. } => Err(OnceError::Unknown("an earlier attempt".into())),
-            Arrived::Mismatch => Err(OnceError::Mismatch),
+            Arrived::Mismatch { .. } => Err(OnceError::Mismatch),
             Arrived::Gone { .. } => Err(OnceError::Expired),
         }
     }

@@ -96,6 +96,11 @@ impl Route {
         &self.0.operation
     }
 
+    /// Counts a request without a key that passes because keys are optional here.
+    pub fn count_keyless(&self) {
+        self.meters().keyless.increment(1);
+    }
+
     /// The profile's name.
     #[must_use]
     pub fn profile(&self) -> &str {

@@ -7,7 +7,6 @@ mod operations;
 pub(crate) mod path;
 mod webhooks;
 
-use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ use hyper::body::Incoming;
 use oncegate::AnyStore;
 use oncegate_core::problem::{Code, Problem};
 use oncegate_engine::{Engine, Finisher};
-use oncegate_tower::{Failed, Idempotency, Idempotent, OriginalAddress, ResponseBody, Routes};
+use oncegate_tower::{Failed, Idempotency, Idempotent, OriginalAddress, ResponseBody, Routes, count_refusal};
 use tokio::sync::OwnedSemaphorePermit;
 use tower_layer::Layer as _;
 use tower_service::Service as _;
@@ -33,10 +32,7 @@ use crate::reconcile::Webhook;
 use webhooks::Ear;
 
 pub(crate) use client_body::{ClientBody, Progress};
-
-/// Who sent a request; in its extensions.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Peer(pub(crate) SocketAddr);
+pub(crate) use oncegate_tower::Peer;
 
 /// Its peer is one of `scope.trusted_peers`; in a request's extensions.
 #[derive(Clone, Copy, Debug)]
@@ -135,16 +131,17 @@ impl Public {
             .and_then(|()| normalize(&mut request, current.request))
             .and_then(|()| guard::check_routed(&request, &current.routes, current.request));
         if let Err(problem) = checked {
-            return Box::pin(refuse(&problem, request)).await;
+            return Box::pin(refuse(&problem, &current.routes, request)).await;
         }
         let is_told = request.uri().path().starts_with(webhooks::WEBHOOKS);
         if is_own(request.uri().path()) && !is_told {
             // Boxed, as all that is rare: the future of a request would be as large as the largest of them.
-            return Box::pin(operations::answer(self, &current, request)).await;
+            let answer = Box::pin(operations::answer(self, &current, request)).await;
+            count_refusal(&answer, None);
+            return answer;
         }
         let Some(_place) = self.limiter.admit() else {
-            metrics::counter!("oncegate.gateway.shed.count").increment(1);
-            return Box::pin(refuse(&shed(), request)).await;
+            return Box::pin(refuse(&shed(), &current.routes, request)).await;
         };
         if is_told {
             let ear = Ear { engine: &self.engine, asker: &self.asker, keep_for: self.apart_for };
@@ -159,7 +156,11 @@ impl Public {
         let mut layered = current.layered.clone();
         match layered.call(request).await {
             Ok(response) => response.map(Either::Left),
-            Err(failed) => refusal(&unprotected(failed)),
+            Err(failed) => {
+                let answer = refusal(&unprotected(failed));
+                count_refusal(&answer, None);
+                answer
+            }
         }
     }
 }
@@ -253,10 +254,12 @@ fn is_own(path: &str) -> bool {
 }
 
 /// Refuses a request that may still be coming.
-async fn refuse(problem: &Problem, request: Request<ClientBody>) -> Answer {
+async fn refuse(problem: &Problem, routes: &Routes, request: Request<ClientBody>) -> Answer {
     let (head, body) = request.into_parts();
+    let answer = refusal(problem);
+    count_refusal(&answer, routes.of(&head.method, head.uri.path()));
     oncegate_tower::leave(&head.headers, body).await;
-    refusal(problem)
+    answer
 }
 
 /// An answer of the gateway's own.

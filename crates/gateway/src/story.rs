@@ -29,6 +29,8 @@ fn entry(entry: &Entry) -> Value {
         "words": words(entry),
         "remarks": remarks,
         "act": entry.act.name(),
+        "scope": entry.subject.as_ref().map(|subject| &subject.scope),
+        "operation": entry.subject.as_ref().map(|subject| &subject.operation),
         "from": entry.from.map(StateKind::name),
         "to": entry.to.map(StateKind::name),
         "node": entry.node,
@@ -67,6 +69,8 @@ fn words(entry: &Entry) -> String {
         Act::GivenUp => "nobody ran it in its time: answered with 408".to_owned(),
         Act::Cancelled => "taken back before anybody ran it: answered with 410".to_owned(),
         Act::Withdrawn => format!("{who}: a promise of its is withdrawn, and not kept any more"),
+        Act::KeyReused => format!("{who} sent another request with this key: refused{}", because(entry)),
+        Act::Compared => format!("{who}: compared with a provider's export{}", because(entry)),
     };
     if is_operator && let Some(reason) = &entry.reason {
         words.push_str("; reason: \"");

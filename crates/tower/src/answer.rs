@@ -9,7 +9,7 @@ use http::{Response, StatusCode};
 use oncegate_core::classify::Failure;
 use oncegate_core::identity::RecordId;
 use oncegate_core::key::Key;
-use oncegate_core::policy::{AfterDoubt, Mismatch, MismatchStatus, Policy};
+use oncegate_core::policy::{AfterDoubt, Policy};
 use oncegate_core::problem::{self, Code, Problem};
 use oncegate_core::record::{Execution, Record, State, StateKind};
 use oncegate_core::response::Answer;
@@ -22,6 +22,8 @@ use oncegate_store::history::RESTORED;
 use crate::body::ResponseBody;
 use crate::execute::{Ended, Read};
 use crate::headers;
+use crate::refusals::Refusal;
+use crate::reuse;
 
 /// Which operation an answer is about, and by which policy.
 pub(crate) struct About<'a> {
@@ -59,7 +61,7 @@ impl<'a> About<'a> {
     }
 
     /// A problem that a client may have to come back for says where to.
-    fn refusal<B>(&self, problem: Problem) -> Response<ResponseBody<B>> {
+    pub(crate) fn refusal<B>(&self, problem: Problem) -> Response<ResponseBody<B>> {
         let Some(path) = self.operations else { return refusal(&problem) };
         let id = self.id();
         let problem = problem.with("instance", format!("{path}{id}").into());
@@ -156,10 +158,7 @@ pub(crate) fn told<S: Store, B>(arrived: Arrived<S>, about: &About<'_>) -> Respo
             Problem::in_progress(policy.retry_in_progress)
         }
         Arrived::Unsettled { .. } => Problem::outcome_unknown(policy.retry_unknown),
-        Arrived::Mismatch => Problem::key_reused(match policy.mismatch {
-            Mismatch::Refuse(status) => status,
-            Mismatch::Replay => MismatchStatus::Unprocessable,
-        }),
+        Arrived::Mismatch { .. } => Problem::key_reused(reuse::status(policy), &[]),
         Arrived::Gone { status } => Problem::key_expired(status),
     };
     about.refusal(problem)
@@ -171,6 +170,12 @@ pub(crate) fn unavailable<B>(unavailable: &Unavailable, about: &About<'_>) -> Re
     let (code, words) = match unavailable {
         Unavailable::PerhapsAccepted { .. } => {
             return about.refusal(Problem::acceptance_unknown(retry_after));
+        }
+        Unavailable::BreakerOpen { .. } => {
+            let words = "The store failed several times in a row and is not asked for a moment. Nothing was executed. Send the \
+                         same request with the same key again later.";
+            let problem = Problem::new(Code::StoreUnavailable, words).counted_as("breaker");
+            return refusal(&problem.retry_after(retry_after));
         }
         Unavailable::Overloaded => {
             (Code::Overloaded, "More requests are waiting than can be recorded in time.")
@@ -271,6 +276,7 @@ pub fn refusal<B>(problem: &Problem) -> Response<ResponseBody<B>> {
     let mut response = Response::new(ResponseBody::whole(Bytes::from(problem.to_json())));
     *response.status_mut() =
         StatusCode::from_u16(problem.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.extensions_mut().insert(Refusal { reason: problem.reason() });
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(problem::CONTENT_TYPE));
     if let Some(seconds) = problem.retry_after_s() {

@@ -28,7 +28,9 @@ use oncegate_core::policy::Policy;
 use oncegate_core::problem::{Code, Problem};
 use oncegate_core::record::{Execution, Record, State};
 use oncegate_core::response::Answer;
-use oncegate_engine::{ArrivedIn, Asked, EndedIn, Engine, InTransaction, Route, Settlement, Unavailable};
+use oncegate_engine::{
+    Arrived, ArrivedIn, Asked, EndedIn, Engine, InTransaction, Route, Settlement, Unavailable,
+};
 use oncegate_store::jobs::{Enqueue, Job};
 use oncegate_store::join::Transactions;
 use oncegate_store::outlive::Outlive;
@@ -43,7 +45,7 @@ use crate::route::Routes;
 use crate::scope::Tenant;
 use crate::sent_at::sent_at;
 use crate::service::{Admitted, Answering, admit, routed};
-use crate::{answer, classify};
+use crate::{answer, classify, reuse};
 
 use handle::Slot;
 pub use handle::{Atomic, NotAtomic, Promise};
@@ -196,6 +198,10 @@ where
             let attempt = Outlive::new(AssertUnwindSafe(attempt).catch_unwind());
             // How far it had come, nobody can tell; the retry finds out.
             attempt.await.unwrap_or_else(|_| answer::unknown_first(&About::alone(policy, Which::Id(id))))
+        }
+        Ok(ArrivedIn::Told(Arrived::Mismatch { record })) => {
+            let _span = span.enter();
+            reuse::refuse(&shared.engine, record.as_deref(), head, &admitted.body, &about)
         }
         Ok(ArrivedIn::Told(arrived)) => answer::told(arrived, &about),
         Err(unavailable) => answer::unavailable(&unavailable, &about),

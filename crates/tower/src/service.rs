@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use futures_util::FutureExt as _;
+use futures_util::{FutureExt as _, TryFutureExt as _};
 use http::header::HeaderName;
 use http::{HeaderMap, Request, Response, request};
 use http_body::Body;
@@ -30,10 +30,13 @@ use crate::body::{BoxError, RequestBody, ResponseBody};
 use crate::execute::{Ended, Work};
 use crate::phased::Offer;
 use crate::prefer::Prefer;
+use crate::refusals::count_refusal;
 use crate::route::Routes;
 use crate::scope::Tenant;
 use crate::sent_at::sent_at;
-use crate::{answer, classify, execute, fingerprint, headers, key, read, route, scope, settle, stored};
+use crate::{
+    answer, classify, execute, fingerprint, headers, key, read, reuse, route, scope, settle, stored,
+};
 
 /// What all clones of a service share.
 pub(crate) struct Shared<S: Store> {
@@ -125,7 +128,11 @@ where
     let address = route::address(request.uri(), request.extensions());
     match routes.of(request.method(), address.path()).cloned() {
         None => Box::pin(pass(inner, request)),
-        Some(route) => Box::pin(protect(route, inner, request)),
+        Some(route) => {
+            let counting = route.clone();
+            let answered = protect(route, inner, request);
+            Box::pin(answered.inspect_ok(move |response| count_refusal(response, Some(&counting))))
+        }
     }
 }
 
@@ -191,6 +198,10 @@ where
         }
         Ok(arrived) => {
             let about = shared.about(policy, which);
+            if let Arrived::Mismatch { record } = &arrived {
+                let _span = span.enter();
+                return Ok(reuse::refuse(&shared.engine, record.as_deref(), &head, &body, &about));
+            }
             let about = About { respond_async: policy.may_defer() && prefer.respond_async, ..about };
             if let Arrived::Replay { answer, expires_at } = arrived {
                 return Ok(answer::replay(&answer, expires_at, policy));
@@ -269,6 +280,7 @@ where
     let key = match key::read(&head.headers, &policy.key) {
         Ok(Some(key)) => key,
         Ok(None) => {
+            route.count_keyless();
             let passed = pass(inner, Request::from_parts(head, body)).await;
             return Err(passed.map(|mut response| {
                 response.headers_mut().remove(headers::OUTCOME);

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use insta::assert_snapshot;
-use oncegate_core::audit::{Act, Entry};
+use oncegate_core::audit::{Act, Entry, Subject};
 use oncegate_core::decide::Notice;
 use oncegate_core::identity::{Fence, RecordId, Token, Version};
 use oncegate_core::record::{Reason, StateKind};
@@ -34,6 +34,7 @@ impl Told {
             at,
             node: "node-1".into(),
             act,
+            subject: Some(Subject { scope: "acme".into(), operation: "POST /payments".into() }),
             life: Token::from_bytes([7; 16]),
             from,
             to,

@@ -11,7 +11,7 @@ use super::{
     RecoveryPoint, RetentionFrom, State, StateKind, StoredRequest, Terms,
 };
 use crate::codec::{Decoder, Encoder, Malformed};
-use crate::fingerprint::Fingerprint;
+use crate::fingerprint::{Fingerprint, Members};
 use crate::identity::{Fence, RecordId, Token, Version};
 use crate::key::Key;
 use crate::policy::ForwardKey;
@@ -19,6 +19,8 @@ use crate::response::Answer;
 use crate::scope::{Address, Operation, Scope};
 use crate::time::{Timestamp, micros};
 
+/// Rows with digests of the request's members.
+const ROW_SCHEMA_WITH_MEMBERS: u8 = 3;
 const ROW_SCHEMA: u8 = 2;
 /// Rows that do not say which key the upstream was sent; read, and no longer written.
 const ROW_SCHEMA_WITHOUT_FORWARD_KEY: u8 = 1;
@@ -65,13 +67,17 @@ impl Record {
     #[must_use]
     pub fn encode_row(&self) -> Vec<u8> {
         let mut out = Encoder::with_capacity(ROW_BYTES);
-        out.u8(ROW_SCHEMA);
+        let members = self.fingerprint.members();
+        out.u8(if members.is_empty() { ROW_SCHEMA } else { ROW_SCHEMA_WITH_MEMBERS });
         out.u8(state_number(self.state.kind()));
         out.i64(self.version.as_raw());
         out.i64(self.fence.as_raw());
         token(&mut out, self.life);
         out.u8(self.fingerprint.version());
         self.fingerprint.digest().iter().for_each(|byte| out.u8(*byte));
+        if !members.is_empty() {
+            out.bytes(members.as_bytes());
+        }
         terms(&mut out, &self.terms);
         out.u8(u8::from(self.execution == Execution::Deferred));
         out.u32(self.attempts);
@@ -111,7 +117,7 @@ impl Record {
         let mut input = Decoder::new(row, "record");
         let malformed = input.malformed();
         let schema = input.u8()?;
-        if ![ROW_SCHEMA, ROW_SCHEMA_WITHOUT_FORWARD_KEY].contains(&schema) {
+        if ![ROW_SCHEMA_WITH_MEMBERS, ROW_SCHEMA, ROW_SCHEMA_WITHOUT_FORWARD_KEY].contains(&schema) {
             return Err(malformed);
         }
         let address = Address {
@@ -124,6 +130,10 @@ impl Record {
         let fence = Fence::from_raw(input.i64()?);
         let life = Token::from_bytes(array(&mut input)?);
         let fingerprint = Fingerprint::from_parts(input.u8()?, array(&mut input)?);
+        let fingerprint = match schema {
+            ROW_SCHEMA_WITH_MEMBERS => fingerprint.with_members(Members::from_bytes(input.bytes()?)?),
+            _ => fingerprint,
+        };
         let terms = read_terms(&mut input, schema)?;
         let execution = if flag(&mut input)? { Execution::Deferred } else { Execution::Inline };
         let attempts = input.u32()?;
@@ -286,7 +296,7 @@ fn read_terms(input: &mut Decoder<'_>, schema: u8) -> Result<Terms, Malformed> {
         _ => return Err(input.malformed()),
     };
     let horizon = if flag(input)? { Some(span(input)?) } else { None };
-    let forward_key = if schema == ROW_SCHEMA { forward_key(input.u8()?)? } else { None };
+    let forward_key = if schema == ROW_SCHEMA_WITHOUT_FORWARD_KEY { None } else { forward_key(input.u8()?)? };
     Ok(Terms { crash, retention, retention_from, after_retention, horizon, forward_key })
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use oncegate_core::audit::{Act, Entry, Who, entry};
+use oncegate_core::audit::{Act, Comparison, Entry, Subject, Who, entry};
 use oncegate_core::decide::{Arrival, Ask, Decision, Event, Misuse, Next, Notice, decide};
 use oncegate_core::identity::{Fence, RecordId, Token, Version};
 use oncegate_core::record::{CrashPolicy, GoneStatus, Reason, Record, StateKind, Terms};
@@ -73,6 +73,9 @@ fn every_act_is_told_of_something() {
     let mut told: BTreeSet<_> = all_told(&tells_all()).iter().map(|entry| entry.act.name()).collect();
     // A job of the outbox is withdrawn by an operator, not by a step of its record.
     assert!(told.insert(Act::Withdrawn.name()));
+    // Neither a refusal nor a comparison is a step.
+    assert!(told.insert(Act::KeyReused.name()));
+    assert!(told.insert(Act::Compared.name()));
     let all: BTreeSet<_> = Act::ALL.iter().map(|act| act.name()).collect();
     assert_eq!(told, all);
     assert_eq!(all.len(), Act::ALL.len(), "names differ");
@@ -220,6 +223,7 @@ fn an_entry_says_what_became_of_the_row() {
         at: at(30).at,
         node: "node-1".into(),
         act: Act::Happened,
+        subject: Some(Subject::of(before)),
         life: token(1),
         from: Some(StateKind::Unknown),
         to: Some(StateKind::Completed),
@@ -255,20 +259,53 @@ fn an_entry_says_who_and_why() {
     assert_eq!(entry.reason.unwrap().code(), "lapsed");
 }
 
+/// What an earlier release wrote: without scope and operation.
+#[test]
+fn an_entry_of_an_earlier_release_has_no_subject() {
+    let sample = sample(Phase::Unknown, &arrival(1));
+    let entry = told(sample.row.as_ref(), &happened(token(1), 402), at(30), &node()).unwrap();
+    let bare = Entry { subject: None, ..entry };
+    let mut bytes = bare.encode();
+    // Two absent texts at the end, and the number of the form at the beginning.
+    bytes.truncate(bytes.len() - 2);
+    bytes[0] = 1;
+    assert_eq!(Entry::decode(bare.id, bare.at, &bytes), Ok(bare));
+}
+
+#[test]
+fn a_comparison_is_read_back_from_its_entry() {
+    let run = Comparison { charges: 120, records: 118, differences: 3, unreadable: 1 };
+    let entry = run.entry(at(30).at, "node-1");
+    assert_eq!(Comparison::of(&entry), Some(run));
+    assert_eq!(entry.reason.as_ref().unwrap().code(), "different");
+    assert_eq!(Comparison::of(&Entry { act: Act::Happened, ..entry }), None);
+}
+
 fn entries() -> impl Strategy<Value = Entry> {
     let state = || proptest::option::of(proptest::sample::select(&StateKind::ALL[..]));
     let text = || proptest::option::of(".{0,20}");
     let reason = proptest::option::of(("[^:]{0,12}", ".{0,30}"));
     let notices = proptest::collection::vec(proptest::sample::select(&Notice::ALL[..]), 0..5);
     let act = proptest::sample::select(&Act::ALL[..]);
-    let what = (act, state(), state(), notices);
+    let subject = proptest::option::of((".{1,20}", ".{1,20}"));
+    let what = (act, state(), state(), notices, subject);
     let numbers = (any::<i64>(), any::<i64>(), any::<i64>(), any::<u32>());
     (any::<[u8; 16]>(), any::<[u8; 16]>(), ".{0,20}", what, numbers, text(), reason).prop_map(
-        |(id, life, node, (act, from, to, notices), (at, version, fence, attempt), source, reason)| Entry {
+        |(
+            id,
+            life,
+            node,
+            (act, from, to, notices, subject),
+            (at, version, fence, attempt),
+            source,
+            reason,
+        )| Entry {
             id: RecordId::from_bytes(id),
             at: Timestamp::from_micros(at),
             node: node.into(),
             act,
+            subject: subject
+                .map(|(scope, operation)| Subject { scope: scope.into(), operation: operation.into() }),
             life: Token::from_bytes(life),
             from,
             to,

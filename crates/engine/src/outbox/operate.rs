@@ -47,25 +47,13 @@ impl<S: Jobs> Engine<S> {
         operator: Option<&Operator>,
     ) -> Result<(), Arc<StoreError>> {
         let Some(row) = self.read(job.record).await? else { return Ok(()) };
-        let state = Some(row.state.kind());
         let words = operator.map_or("the record has been settled", |operator| &*operator.reason);
+        let code = if operator.is_some() { "operator" } else { "settled" };
         let entry = Entry {
-            id: job.record,
-            at: self.now().at,
-            node: self.0.who.node.clone(),
-            act,
             life: job.life,
-            from: state,
-            to: state,
-            version: row.version,
-            fence: row.fence,
-            attempt: row.attempts,
             source: operator.map(|operator| operator.name.clone()),
-            reason: Some(Reason::new(
-                if operator.is_some() { "operator" } else { "settled" },
-                format!("{}: {words}", job.id),
-            )),
-            notices: Vec::new(),
+            reason: Some(Reason::new(code, format!("{}: {words}", job.id))),
+            ..Entry::about(&row, act, self.now().at, &self.0.who.node)
         };
         Ok(self.0.store.tell(&[entry]).await?)
     }

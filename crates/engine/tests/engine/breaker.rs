@@ -36,7 +36,7 @@ async fn after_failures_in_a_row_the_store_is_left_alone() {
     let asked = store.applies();
     for n in 0..50 {
         let refused = engine.arrive(&route, request(&route, &format!("n-{n}"))).await;
-        assert!(matches!(refused, Err(Unavailable::Store { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(Unavailable::BreakerOpen { .. })), "{refused:?}");
         assert_eq!(*replayed(&engine, &route, "k").await, answer("paid"));
     }
     assert_eq!(store.applies(), asked, "nobody asked the store");
@@ -141,7 +141,7 @@ async fn a_store_that_hangs_is_left_alone_too() {
     }
     // Refused at once: it does not even wait.
     let mut next = Box::pin(engine.arrive(&route, request(&route, "next")));
-    assert!(matches!(poll_once(&mut next).await, Some(Err(Unavailable::Store { .. }))));
+    assert!(matches!(poll_once(&mut next).await, Some(Err(Unavailable::BreakerOpen { .. }))));
     drop(next);
     store.let_go();
     soon(engine.quiet()).await;

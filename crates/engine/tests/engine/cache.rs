@@ -34,7 +34,7 @@ async fn cached_answers_are_replayed_while_the_store_is_dead() {
         assert_eq!(*replayed(&engine, &route, "k").await, answer("paid"));
     }
     let misused = engine.arrive(&route, request_of(&route, "acme", "k", "other")).await.unwrap();
-    assert!(matches!(misused, Arrived::Mismatch), "{misused:?}");
+    assert!(matches!(misused, Arrived::Mismatch { .. }), "{misused:?}");
     for key in ["released", "new"] {
         assert!(engine.arrive(&route, request(&route, key)).await.is_err(), "{key}");
     }

@@ -11,7 +11,7 @@ use crate::world::{
 
 async fn is_refused<S: Store>(engine: &Engine<S>, route: &Route) -> bool {
     let arrived = engine.arrive(route, request_of(route, "acme", "k", "100 for Eve")).await.unwrap();
-    matches!(arrived, Arrived::Mismatch)
+    matches!(arrived, Arrived::Mismatch { .. })
 }
 
 /// A key is used again for another request, at every moment of the first one's life. It is always told, it never runs, and

@@ -145,7 +145,7 @@ fn described(arrived: &Result<Arrived<PostgresStore>, Unavailable>) -> String {
         Ok(Arrived::Replay { answer, .. }) => format!("replay {}", words(answer)),
         Ok(Arrived::Unsettled { .. }) => "unsettled".to_owned(),
         Ok(Arrived::Gone { .. }) => "gone".to_owned(),
-        Ok(Arrived::Mismatch) => "mismatch".to_owned(),
+        Ok(Arrived::Mismatch { .. }) => "mismatch".to_owned(),
         Ok(Arrived::Accepted { .. }) => "accepted".to_owned(),
         Err(unavailable) => format!("unavailable {unavailable}"),
     }

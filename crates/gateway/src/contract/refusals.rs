@@ -168,7 +168,7 @@ fn key_reused(policy: &Policy) -> Vec<Refusal> {
     match policy.mismatch {
         Mismatch::Replay => Vec::new(),
         Mismatch::Refuse(status) => vec![Refusal::of(
-            &Problem::key_reused(status),
+            &Problem::key_reused(status, &[]),
             "The key was used for another request. This one was not executed.",
             "Use a new key for a new operation. If it is a retry, send exactly what you sent first.",
         )],

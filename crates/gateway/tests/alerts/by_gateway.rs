@@ -85,3 +85,18 @@ async fn a_client_repeats_itself_without_pause() {
         .await;
     assert_eq!(upstream.runs(), 1);
 }
+
+/// A client sends a broken key with every request.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_sends_what_is_refused() {
+    let counting = Counting::start().await;
+    let upstream = Upstream::numbered().await;
+    let gateway = gateway(&counting, &upstream).await;
+    Watched::scraping(gateway.admin_address())
+        .until_firing("OncegateClientsRefused", async || {
+            let call = Call::post("/payments").key("not one key").header("idempotency-key", "but two");
+            assert_eq!(call.json("{}").send(gateway.address()).await.status, 400);
+        })
+        .await;
+    assert_eq!(upstream.runs(), 0);
+}

@@ -38,6 +38,23 @@ async fn commits_fail() {
         .await;
 }
 
+/// More requests come than are taken, some of which are served.
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_get_a_503() {
+    let counting = Counting::start().await;
+    let engine = start(shaky(), Options::default()).await;
+    let route = ietf();
+    let mut keys = 0..;
+    counting
+        .watched()
+        .await
+        .until_firing("OncegateRefusing", async || {
+            completed(&engine, &route, &format!("k-{}", keys.next().unwrap()), "paid").await;
+            oncegate_engine::count_refusal("queue", Some(&route));
+        })
+        .await;
+}
+
 /// A retry and the late holder have both had their effect. It is the engine's first act, before anybody scrapes.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operation_takes_effect_twice() {

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncegate_core::record::Record;
+use oncegate_core::decide::Arrival;
+use oncegate_core::record::{Execution, Record};
 use oncegate_engine::{
-    About, Asking, Found, Life, Message, NoProbe, Options, Patience, Probe, Says, Worker, WorkerOptions,
+    About, Arrived, Asking, Engine, Found, Life, Message, NoProbe, Options, Patience, Probe, Route, Says,
+    Worker, WorkerOptions,
 };
 
 use crate::watched::Counting;
 use crate::world::{
-    HOUR, Hand, answer, completed, done, doubt, held, id, ietf, route, shaky, shaky_on, start,
+    HOUR, Hand, Shaky, answer, completed, done, doubt, held, id, ietf, request, route, shaky, shaky_on, start,
 };
 
 /// All of them several times a scrape, by a clock that runs as fast as the rules.
@@ -55,6 +57,47 @@ async fn a_doubt_grows_old() {
     hand.turn(Duration::from_mins(20));
     let _workers = engine.start_workers(&quick(), &clueless());
     counting.watched().await.until_firing("OncegateUnknownOld", async || ()).await;
+}
+
+/// Accepts a request that nobody runs.
+async fn accept(engine: &Engine<Shaky>, route: &Route, key: &str) {
+    let arrival = Arrival { execution: Execution::Deferred, ..request(route, key) };
+    let arrived = engine.arrive(route, arrival).await.unwrap();
+    assert!(matches!(arrived, Arrived::Accepted { .. }), "{arrived:?}");
+}
+
+fn accepting() -> Route {
+    route(|policy| policy.respond_async = true)
+}
+
+/// No completer runs what was accepted twenty minutes ago.
+#[tokio::test(flavor = "multi_thread")]
+async fn accepted_work_grows_old() {
+    let counting = Counting::start().await;
+    let hand = Hand::new();
+    let engine = start(shaky_on(&hand), Options::default()).await;
+    accept(&engine, &accepting(), "k").await;
+    hand.turn(Duration::from_mins(20));
+    let _workers = engine.start_workers(&quick(), &clueless());
+    counting.watched().await.until_firing("OncegatePendingOld", async || ()).await;
+}
+
+/// More is accepted than run.
+#[tokio::test(flavor = "multi_thread")]
+async fn accepted_work_piles_up() {
+    let counting = Counting::start().await;
+    let engine = start(shaky(), Options::default()).await;
+    let _workers = engine.start_workers(&quick(), &clueless());
+    let mut watched = counting.watched().await;
+    watched.until_found("oncegate_pending_waiting").await;
+    let (route, mut keys) = (accepting(), 0..);
+    watched
+        .until_firing("OncegatePendingGrowing", async || {
+            for key in keys.by_ref().take(100) {
+                accept(&engine, &route, &format!("k-{key}")).await;
+            }
+        })
+        .await;
 }
 
 /// A backup is restored under a running node.

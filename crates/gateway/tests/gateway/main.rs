@@ -29,6 +29,7 @@ mod readers;
 mod reload;
 mod replay;
 mod reply;
+mod reuse;
 mod scope;
 mod shutdown;
 mod spelling;

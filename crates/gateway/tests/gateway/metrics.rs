@@ -1,4 +1,4 @@
-//! Metrics in Prometheus' format. The recorder is the whole process's, so there is one test, and it looks for names.
+//! Metrics in Prometheus' format. The recorder is the whole process's, so there is one test.
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 use oncegate_gateway::Gateway;
@@ -28,9 +28,38 @@ async fn in_prometheus_text_format() {
         let expected = format!("api_idempotency_reserve_{name}_count{labels} {count}");
         assert!(text.lines().any(|line| line == expected), "{expected} is not in:\n{text}");
     }
+    refusals(&gateway).await;
     // Every line is a comment, or a name with a number.
     for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let number = line.rsplit(' ').next().unwrap();
         assert!(number.parse::<f64>().is_ok(), "{line}");
     }
+}
+
+/// Each refusal is counted once, by its reason and by the declared pattern of its route.
+async fn refusals(gateway: &Gateway) {
+    let address = gateway.address();
+    let other = Call::post("/metered").key("one").json(r#"{"amount":2}"#);
+    for _ in 0..2 {
+        assert_eq!(other.send(address).await.status, 400, "stripe's status for a reused key");
+    }
+    assert_eq!(Call::post("/metered").key("").json("{}").send(address).await.status, 400);
+    assert_eq!(Call::anonymous("POST", "/metered").key("k").json("{}").send(address).await.status, 401);
+    assert_eq!(Call::post("/metered%2Fx").key("k").json("{}").send(address).await.status, 400);
+    // Without a key, where keys are optional: it passes, and is counted.
+    assert_eq!(Call::post("/metered").json("{}").send(address).await.status, 200);
+    let reply = admin(gateway, "/metrics").await;
+    let text = reply.text();
+    for (reason, route, count) in [
+        ("key_reused", "POST /metered", 2),
+        ("key_invalid", "POST /metered", 1),
+        ("scope_missing", "POST /metered", 1),
+        ("request_malformed", "POST *", 1),
+        ("breaker", "none", 0),
+    ] {
+        let expected = format!("oncegate_refusal_count{{reason=\"{reason}\",route=\"{route}\"}} {count}");
+        assert!(text.lines().any(|line| line == expected), "{expected} is not in:\n{text}");
+    }
+    let keyless = "api_idempotency_keyless_count{profile=\"stripe\",route=\"POST /metered\"} 1";
+    assert!(text.lines().any(|line| line == keyless), "{keyless} is not in:\n{text}");
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncegate_core::codec::Malformed;
-use oncegate_core::fingerprint::Fingerprint;
+use oncegate_core::fingerprint::{Fingerprint, Members};
 use oncegate_core::identity::{Fence, RecordId, Token, Version};
 use oncegate_core::key::Key;
 use oncegate_core::record::{
@@ -142,7 +142,7 @@ fn lay_out(record: &Record, sheet: &mut impl Sheet, part: Part) -> rusqlite::Res
     columns.bind(life.map(|life| &life.as_bytes()[..]))?;
     columns.bind_frozen(record.operation.as_str())?;
     columns.bind_frozen(record.fingerprint.version())?;
-    columns.bind_frozen(&record.fingerprint.digest()[..])?;
+    columns.bind_frozen(digests(record.fingerprint, &mut [0; DIGESTS_BYTES_MAX]))?;
     columns.bind_frozen(codec::crash_number(record.terms.crash))?;
     columns.bind_frozen(micros(record.terms.retention))?;
     columns.bind_frozen(record.terms.retention_from == RetentionFrom::Creation)?;
@@ -249,7 +249,7 @@ pub(super) fn decode(row: &Row<'_>) -> Result<Record, Failure> {
     let version = Version::from_raw(columns.next()?);
     let life: Option<[u8; 16]> = columns.next()?;
     let operation = Operation::new(&columns.next::<String>()?)?;
-    let fingerprint = Fingerprint::from_parts(columns.next()?, columns.next()?);
+    let fingerprint = fingerprint_of(columns.next()?, &columns.next::<Vec<u8>>()?)?;
     let crash = columns.next()?;
     let retention = span(columns.next()?);
     let retention_from = if columns.next()? { RetentionFrom::Creation } else { RetentionFrom::Settlement };
@@ -340,6 +340,22 @@ pub(super) fn decode(row: &Row<'_>) -> Result<Record, Failure> {
         settled_at,
         expires_at,
     })
+}
+
+/// The column `fingerprint`: the digest, and then those of the members.
+fn digests(fingerprint: Fingerprint, room: &mut [u8; DIGESTS_BYTES_MAX]) -> &[u8] {
+    let (digest, members) = (fingerprint.digest(), fingerprint.members().as_bytes());
+    let length = digest.len() + members.len();
+    room[..digest.len()].copy_from_slice(&digest);
+    room[digest.len()..length].copy_from_slice(members);
+    &room[..length]
+}
+
+const DIGESTS_BYTES_MAX: usize = 32 + Members::BYTES_MAX;
+
+fn fingerprint_of(version: u8, digests: &[u8]) -> Result<Fingerprint, Failure> {
+    let (digest, members) = digests.split_first_chunk().ok_or_else(|| unreadable("fingerprint"))?;
+    Ok(Fingerprint::from_parts(version, *digest).with_members(Members::from_bytes(members)?))
 }
 
 /// Reads one column after the other.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncegate_core::codec::Malformed;
-use oncegate_core::fingerprint::Fingerprint;
+use oncegate_core::fingerprint::{Fingerprint, Members};
 use oncegate_core::identity::{Fence, RecordId, Token, Version};
 use oncegate_core::key::Key;
 use oncegate_core::record::{
@@ -54,7 +54,8 @@ const GRANTED: u16 = 1 << 7;
 /// The life is that of the grant: its first.
 const FIRST_GRANT: u16 = 1 << 8;
 const COMPLETED: u16 = 1 << 9;
-const KNOWN: u16 = (1 << 10) - 1;
+const MEMBERS: u16 = 1 << 10;
+const KNOWN: u16 = (1 << 11) - 1;
 
 /// Appends a row for which [`is_reservation`] or [`is_settlement`] holds.
 pub(super) fn pack(record: &Record, out: &mut Vec<u8>) {
@@ -69,7 +70,8 @@ pub(super) fn pack(record: &Record, out: &mut Vec<u8>) {
         | flag(record.expires_at.is_some(), EXPIRES)
         | flag(record.grant.is_some(), GRANTED)
         | flag(is_first, FIRST_GRANT)
-        | flag(matches!(record.state, State::Completed(_)), COMPLETED);
+        | flag(matches!(record.state, State::Completed(_)), COMPLETED)
+        | flag(!record.fingerprint.members().is_empty(), MEMBERS);
     let begun = record.created_at.as_micros();
     let moment = |out: &mut Vec<u8>, at: Option<Timestamp>| {
         if let Some(at) = at {
@@ -85,6 +87,11 @@ pub(super) fn pack(record: &Record, out: &mut Vec<u8>) {
     }
     out.push(record.fingerprint.version());
     out.extend_from_slice(&record.fingerprint.digest());
+    let members = record.fingerprint.members();
+    if !members.is_empty() {
+        unsigned(out, members.as_bytes().len() as u64);
+        out.extend_from_slice(members.as_bytes());
+    }
     out.push(codec::crash_number(terms.crash));
     out.push(codec::forward_key_number(terms.forward_key));
     signed(out, micros(terms.retention));
@@ -132,6 +139,8 @@ pub(super) fn unpack(id: RecordId, bytes: &[u8]) -> Result<Record, Malformed> {
     let operation = Operation::new(input.text()?).map_err(|_| MALFORMED)?;
     let [fingerprint_version] = input.take()?;
     let fingerprint = Fingerprint::from_parts(fingerprint_version, input.take()?);
+    let members = if has(MEMBERS) { Members::from_bytes(input.bytes()?)? } else { Members::NONE };
+    let fingerprint = fingerprint.with_members(members);
     let [crash, forward_key] = input.take()?;
     let retention = input.span()?;
     let after_retention = match input.unsigned()? {
@@ -228,10 +237,14 @@ impl<'a> Input<'a> {
     }
 
     fn text(&mut self) -> Result<&'a str, Malformed> {
+        std::str::from_utf8(self.bytes()?).map_err(|_| MALFORMED)
+    }
+
+    fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
         let length = usize::try_from(self.unsigned()?).map_err(|_| MALFORMED)?;
         let (taken, rest) = self.0.split_at_checked(length).ok_or(MALFORMED)?;
         self.0 = rest;
-        std::str::from_utf8(taken).map_err(|_| MALFORMED)
+        Ok(taken)
     }
 
     fn unsigned(&mut self) -> Result<u64, Malformed> {
