@@ -5,13 +5,14 @@ use std::fmt;
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use oncegate_core::identity::RecordId;
 use oncegate_core::key::Key;
+use oncegate_core::record::StateKind;
 use oncegate_core::scope::Address;
-use oncegate_store::Store as _;
 use oncegate_store::faulty::Fault;
+use oncegate_store::{Filter, Store as _};
 use oncegate_test_servers::wait_until;
 use tokio::runtime::Builder;
 
@@ -25,6 +26,8 @@ const NODES: usize = 2;
 const TROUBLES: usize = 40;
 /// Between two troubles, and between two tries of a client.
 const PAUSE: Duration = Duration::from_millis(20);
+/// After so long a history that does not end says what is open.
+const SLOW: Duration = Duration::from_secs(40);
 /// Far beyond every lease and horizon.
 const STEP_S: i64 = 3_600;
 
@@ -250,11 +253,34 @@ impl<P: Place> History<P> {
         }
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let store = runtime.block_on(self.place.open());
+        let started = Instant::now();
         wait_until("no record is open", || {
             self.with(0, Node::settle_held_back);
             let counts = runtime.block_on(store.counts()).unwrap();
-            counts.pending + counts.in_progress + counts.unknown == 0
+            let is_over = counts.pending + counts.in_progress + counts.unknown == 0;
+            if !is_over && started.elapsed() > SLOW {
+                runtime.block_on(self.tell_what_is_open(&store));
+            }
+            is_over
         });
+    }
+}
+
+impl<P: Place> History<P> {
+    /// For the report about a history that does not end.
+    async fn tell_what_is_open(&self, store: &P::Store) {
+        for state in [StateKind::Pending, StateKind::InProgress, StateKind::Unknown] {
+            let filter = Filter { state: Some(state), ..Filter::default() };
+            let Ok(page) = store.browse(&filter, None, 1).await else { continue };
+            for row in page.records {
+                let told = self.provider.story(row.address.key.as_str());
+                eprintln!("seed {}: still open: {row:?}: {told}", self.seed);
+            }
+        }
+        for node in 0..NODES {
+            self.with(node, |node| eprintln!("node {}", node.describe()));
+        }
+        thread::sleep(Duration::from_secs(5));
     }
 }
 

@@ -83,6 +83,16 @@ impl<S: Store> Node<S> {
         async { task.await.unwrap_or(None) }
     }
 
+    /// For the report about a history that has failed.
+    pub(crate) fn describe(&self) -> String {
+        format!(
+            "restored: {}, now: {:?}, {:?}",
+            self.engine.is_restored(),
+            self.engine.now(),
+            self.engine.stats()
+        )
+    }
+
     /// Writes that a fault held back land now.
     pub(crate) fn land_late_writes(&self) {
         self.runtime.block_on(async { while let Ok(true) = self.store().land().await {} });
