@@ -355,10 +355,14 @@ fn operation(method: &str, path: &str) -> Result<Operation, RouteError> {
 }
 
 fn method_of(method: &str) -> Result<Method, RouteError> {
-    // Methods are case-sensitive: `post` would be another one, and protect nothing.
+    // Methods are case-sensitive, and `*` and `POST|PUT` are valid names of one: such a route would
+    // protect nothing.
+    let is_of_method = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
     match method.parse() {
-        Ok(parsed) if !method.bytes().any(|byte| byte.is_ascii_lowercase()) => Ok(parsed),
-        _ => Err(RouteError(format!("{method:?} is not a method; they are written in capitals"))),
+        Ok(parsed) if method.bytes().all(is_of_method) => Ok(parsed),
+        _ => Err(RouteError(format!(
+            "{method:?} is not a method; write one in capitals, such as POST, and a route for each"
+        ))),
     }
 }
 
@@ -438,7 +442,7 @@ mod tests {
         assert!(refusal("PO ST /x", Profile::Ietf).contains("PO ST /x"));
         assert!(refusal("POST /a/{b}{c}", Profile::Ietf).contains("/a/{b}{c}"));
         assert!(refusal("POST /jobs", Profile::Resume).contains("without recovery points"));
-        assert!(refusal("post /pay", Profile::Ietf).contains("written in capitals"));
+        assert!(refusal("post /pay", Profile::Ietf).contains("in capitals"));
     }
 
     #[test]

@@ -23,7 +23,11 @@ pub(crate) fn of(policy: &Policy, execution: Execution, head: &Parts, body: &Byt
         return None;
     }
     let is_kept = |name: &HeaderName| {
-        policy.request_headers.iter().any(|kept| kept.eq_ignore_ascii_case(name.as_str()))
+        policy
+            .request_headers
+            .iter()
+            .chain(&policy.fingerprint_headers)
+            .any(|kept| kept.eq_ignore_ascii_case(name.as_str()))
             || (is_deferred && name.as_str() == KEY)
     };
     let also = head.extensions.get::<AlsoKept>().filter(|_| is_deferred);
@@ -71,6 +75,9 @@ mod tests {
             kept.headers.into_iter().map(|(name, _)| name).collect()
         };
         assert_eq!(names(&Profile::Resume.policy()), ["content-type"]);
+        // A header that makes another request of it.
+        let told_apart = Policy { fingerprint_headers: vec!["x-trace".into()], ..Profile::Accepted.policy() };
+        assert_eq!(names(&told_apart), ["idempotency-key", "content-type", "x-trace", "x-trace"]);
         let traced = Policy { request_headers: vec!["X-Trace".into()], ..Profile::Resume.policy() };
         assert_eq!(names(&traced), ["x-trace", "x-trace"]);
         let payments = Profile::Payments.policy();

@@ -4,7 +4,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// Headers that decide what a request is, who sent it or how it is framed. Servers that turn
 /// headers into variables (CGI, WSGI, PHP) read `Content_Type` as `Content-Type`.
-const THAT_MATTER: [&str; 17] = [
+const THAT_MATTER: [&str; 9] = [
     "content-encoding",
     "content-length",
     "content-type",
@@ -12,15 +12,7 @@ const THAT_MATTER: [&str; 17] = [
     "idempotency-key",
     "proxy-authorization",
     "transfer-encoding",
-    "x-forwarded-for",
-    "x-forwarded-host",
-    "x-forwarded-port",
-    "x-forwarded-prefix",
-    "x-forwarded-proto",
-    "x-forwarded-scheme",
-    "x-forwarded-server",
-    "x-forwarded-ssl",
-    "x-forwarded-user",
+    "true-client-ip",
     "x-real-ip",
 ];
 
@@ -37,14 +29,18 @@ const THAT_OVERRIDE: [&str; 9] = [
     "x-rewrite-url",
 ];
 
-/// Whether a name collides with a header that matters, once `_` is read as `-`. `named` are
-/// those that the configuration names.
+/// Whether a name collides with a header that matters, or with another one of the request, once
+/// `_` is read as `-`. `named` are those that the configuration names.
 pub(super) fn has_collision(headers: &HeaderMap, named: &[HeaderName]) -> bool {
     let has_underscore = |name: &&HeaderName| name.as_str().contains('_');
     let of_clients = headers.keys().filter(has_underscore).any(|name| {
         let matters =
             THAT_MATTER.into_iter().chain(THAT_OVERRIDE).any(|other| reads_as(name.as_str(), other));
-        matters || named.iter().any(|other| reads_as(name.as_str(), other.as_str()))
+        let is_beside = || headers.keys().any(|other| reads_as(name.as_str(), other.as_str()));
+        matters
+            || is_forwarded(name.as_str())
+            || named.iter().any(|other| reads_as(name.as_str(), other.as_str()))
+            || is_beside()
     });
     let of_file = || {
         let mut named = named.iter().filter(has_underscore);
@@ -65,6 +61,11 @@ pub(super) fn overrides(headers: &HeaderMap) -> impl Iterator<Item = (&HeaderNam
 
 fn is_override(name: &HeaderName) -> bool {
     name.as_str().starts_with("x-") && THAT_OVERRIDE.contains(&name.as_str())
+}
+
+/// Proxies say many things about their clients in such headers.
+fn is_forwarded(name: &str) -> bool {
+    name.get(..12).is_some_and(|start| reads_as(start, "x-forwarded-") || start == "x-forwarded-")
 }
 
 /// Whether two different names are the same once `_` is read as `-`.

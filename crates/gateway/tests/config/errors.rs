@@ -242,6 +242,14 @@ const WRONG: &[(&str, &str)] = &[
         "4:9: \"POST /Pay/{Id}\" matches no request: paths are compared without a slash at the end, without empty, `.` and `..` segments, with unreserved characters decoded, and as [request] says",
     ),
     (
+        "[[route]]\nmatch = \"* /x\"",
+        "2:9: \"*\" is not a method; write one in capitals, such as POST, and a route for each",
+    ),
+    (
+        "[[route]]\nmatch = \"POST|PATCH /x\"",
+        "2:9: \"POST|PATCH\" is not a method; write one in capitals, such as POST, and a route for each",
+    ),
+    (
         "[[route]]\nmatch = \"QUERY /x\"",
         "2:9: a QUERY changes nothing, so there is nothing to protect; drop the route",
     ),
@@ -253,7 +261,10 @@ const WRONG: &[(&str, &str)] = &[
         "[scope]\nalso = [\"cookie\"]",
         "2:8: \"cookie\" cannot be part of a tenant; expected a header such as \"stripe-account\"",
     ),
-    ("[[route]]\nmatch = \"post /payments\"", "2:9: \"post\" is not a method; they are written in capitals"),
+    (
+        "[[route]]\nmatch = \"post /payments\"",
+        "2:9: \"post\" is not a method; write one in capitals, such as POST, and a route for each",
+    ),
     (
         "[[route]]\nmatch = \"GET /payments\"",
         "2:9: a GET changes nothing, so there is nothing to protect; drop the route",

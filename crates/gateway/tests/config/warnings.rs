@@ -72,6 +72,24 @@ fn nothing_protected_and_deadlines_that_come_first() {
 }
 
 #[test]
+fn requests_with_two_readings_that_pass() {
+    let warnings = |text: &str| {
+        let scope = "[scope]\nfrom = \"header\"\nheader = \"x-tenant\"\ntrusted_peers = [\"10.0.0.0/8\"]\n";
+        parse(&format!("{scope}{text}")).unwrap().warnings
+    };
+    let [separators, overrides] = &warnings(
+        "[request]\nencoded_separators = \"pass\"\nmethod_override = \"pass\"\npath_case = \"fold\"",
+    )[..] else {
+        panic!("one warning for each");
+    };
+    assert!(separators.starts_with("line 6: request.encoded_separators = \"pass\""), "{separators}");
+    assert!(overrides.starts_with("line 7: request.method_override = \"pass\""), "{overrides}");
+    assert!([separators, overrides].iter().all(|words| words.contains("drop the setting")));
+    let safe = "[request]\nencoded_separators = \"reject\"\nmethod_override = \"reject\"";
+    assert_eq!(warnings(safe), Vec::<String>::new());
+}
+
+#[test]
 fn whose_key_it_is() {
     let warnings = parse("[scope]\nanonymous = \"share\"").unwrap().warnings;
     assert_eq!(warnings.len(), 2);

@@ -55,6 +55,8 @@ async fn names_with_underscores_that_collide_are_refused() {
         "x_original_url",
         "stripe_account",
         "proxy_authorization",
+        "x_forwarded_groups",
+        "x-forwarded_email",
     ] {
         for call in [Call::get("/"), Call::pay("one").header("x-tenant", "acme")] {
             let problem = stage.send(&call.header(name, "1")).await.expect_problem(400, "request_malformed");
@@ -62,7 +64,56 @@ async fn names_with_underscores_that_collide_are_refused() {
         }
     }
     assert_eq!(stage.runs(), 0, "{:?}", stage.upstream.seen());
+    // Any two of one request.
+    let both = Call::get("/").header("x-remote-user", "acme").header("x_remote-user", "victim");
+    stage.send(&both).await.expect_problem(400, "request_malformed");
+    assert_eq!(stage.runs(), 0, "{:?}", stage.upstream.seen());
     stage.send(&Call::get("/").header("x_trace", "1")).await.expect_first(200, "run 1");
+}
+
+/// The request was run later without the header that told it apart from others: for another
+/// account.
+#[tokio::test]
+async fn headers_in_the_fingerprint_go_with_deferred_requests() {
+    let rules =
+        "request_headers = [\"content-type\", \"authorization\"]\nfingerprint_headers = [\"Stripe-Account\"]";
+    let stage = Stage::numbered(&defaults("accepted", rules)).await;
+    let call = |account: &str| Call::pay("one").header("stripe-account", account);
+    let reply = stage.send(&call("acct_A")).await;
+    assert_eq!(reply.status, 202, "{reply:?}");
+    stage.upstream.ran(1).await;
+    assert_eq!(stage.upstream.last().header("stripe-account"), Some("acct_A"));
+    stage.send(&call("acct_B")).await.expect_problem(422, "key_reused");
+    stage.send(&Call::pay("one")).await.expect_problem(422, "key_reused");
+    assert_eq!(stage.runs(), 1);
+}
+
+/// An operation belongs to the whole tenant, not to its first source.
+#[tokio::test]
+async fn operations_are_shown_to_a_scope_of_several_sources() {
+    let stage = Stage::numbered("[scope]\nalso = [\"Stripe-Account\"]\n").await;
+    let account = |call: Call, account: &str| call.header("stripe-account", account);
+    stage.send(&account(Call::pay("one"), "acct_A")).await.expect_first(200, "run 1");
+    let id = stage.record("one").await.unwrap()["id"].as_str().unwrap().to_owned();
+    let ask = || Call::get(&format!("/.oncegate/operations/{id}"));
+    assert_eq!(stage.send(&account(ask(), "acct_A")).await.status, 200);
+    stage.send(&account(ask(), "acct_B")).await.expect_problem(404, "operation_not_found");
+    stage.send(&ask()).await.expect_problem(404, "operation_not_found");
+    let two = account(account(ask(), "acct_A"), "acct_B");
+    stage.send(&two).await.expect_problem(401, "scope_missing");
+}
+
+/// A client's own `X-Tenant` does not open another tenant's operation.
+#[tokio::test]
+async fn identity_headers_of_untrusted_peers_are_stripped_on_own_paths_too() {
+    let stage = Stage::numbered(HEADER).await;
+    stage.send(&Call::pay("one").header("x-tenant", "acme")).await.expect_first(200, "run 1");
+    let id = stage.record("one").await.unwrap()["id"].as_str().unwrap().to_owned();
+    let ask = Call::get(&format!("/.oncegate/operations/{id}")).header("x-tenant", "acme");
+    assert_eq!(stage.send(&ask).await.status, 200);
+    outside(&stage, &ask).await.expect_problem(401, "scope_missing");
+    let delete = Call::anonymous("DELETE", &format!("/.oncegate/operations/{id}")).header("x-tenant", "acme");
+    outside(&stage, &delete).await.expect_problem(401, "scope_missing");
 }
 
 /// With `Stripe-Account: acct_A` and then `acct_B`, the second request got the response of A.
@@ -203,6 +254,12 @@ async fn one_spelling_of_the_key_is_forwarded() {
         stage.send(&Call::pay(sent)).await.expect_first(200, "run 1");
         assert_eq!(stage.upstream.last().header("idempotency-key"), Some(forwarded), "{profile} {sent}");
     }
+    // A derived key is one for all spellings.
+    let stage = Stage::numbered(&defaults("ietf", "forward_key = \"derived\"")).await;
+    stage.send(&Call::pay("\"k9\";a=1")).await.expect_first(200, "run 1");
+    let derived = stage.record("k9").await.unwrap()["derived_key"].as_str().unwrap().to_owned();
+    assert_eq!(stage.upstream.last().header("idempotency-key"), Some(format!("\"{derived}\"").as_str()));
+    stage.send(&Call::pay("k9")).await.expect_replay(200, "run 1");
     // Stored with a deferred request, too.
     let rules = "request_headers = [\"content-type\", \"authorization\"]\nkey_syntax = \"either\"";
     let stage = Stage::numbered(&defaults("accepted", rules)).await;

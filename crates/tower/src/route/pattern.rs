@@ -83,6 +83,8 @@ mod tests {
             ("POST /a/**", r#""/a/{*rest}""#),
             ("POST /*", r#""/{*rest}""#),
             ("POST /a*", r#""/a{*rest}""#),
+            ("POST /a/*/b", "`{name}` for one segment"),
+            ("POST *", "a method, a space and a path"),
             ("POST /a/:id", "`{id}`"),
             ("POST /a/:id/b", "`{id}`"),
             ("POST /a?b=1", "method and path only"),
@@ -98,6 +100,16 @@ mod tests {
         assert!(routes.is_err(), "a parameter is the end of its segment");
         let routes = Routes::none().route("POST /v1/things:cancel", Profile::Ietf).unwrap();
         assert!(routes.of(&http::Method::POST, "/v1/things:cancel").is_some());
+    }
+
+    /// Each is a valid name of a method, which no request has.
+    #[test]
+    fn methods_that_no_request_has_are_refused() {
+        for method in ["*", "ANY*", "POST|PATCH", "post", "Post"] {
+            let error = error(&[&format!("{method} /x")]);
+            assert!(error.contains(method) && error.contains("a route for each"), "{method}: {error}");
+        }
+        assert!(Routes::none().route("M-SEARCH /x", Profile::Ietf).is_ok());
     }
 
     #[test]
