@@ -41,6 +41,9 @@ A request to a protected endpoint that carries an `Idempotency-Key` takes effect
 - Make a key, such as a UUID, once for each operation. Keep it, and send it with the first try and with every retry.
 - Send the same request again until you have an answer that is not about the key. Never make a new key for a retry: to this API that
   is a new operation.
+- Put no personal data into a key. Keys are stored, and operators see them in logs and tools. A random UUID says nothing about a person.
+- A replay reports what happened when the operation ran, not the current state: what it created may have changed since. Ask for the
+  resource itself to see its state.
 - What the idempotency boundary answers in its own voice is a problem document (`application/problem+json`, RFC 9457). Its `code` is for
   programs, its `type` leads to a page about it, and its `detail` says what happened and what to do next. All other answers are the
   API's own.
@@ -131,7 +134,7 @@ fn key(policy: &Policy) -> String {
         KeyForm::Pattern(pattern) => format!(" All of it must match {}.", code(pattern.as_str())),
     };
     format!(
-        "{required} {chars} characters of printable ASCII, {syntax}.{form} One `Idempotency-Key` header a request."
+        "{required} {chars} characters of printable ASCII, {syntax}.{form} One `Idempotency-Key` header per request."
     )
 }
 

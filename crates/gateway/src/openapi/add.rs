@@ -45,8 +45,7 @@ fn parameter(operation: &mut Object, policy: &Policy, document: &Object) {
         };
         let (min, max) = example::lengths(policy);
         if parameter.get("description").is_none() {
-            let words = "Makes this operation take effect once: a value of its own, such as a UUID, the same for each retry.";
-            parameter.insert("description", words);
+            parameter.insert("description", key_description(policy));
         }
         parameter.insert("required", policy.key.required);
         parameter.remove("content");
@@ -68,6 +67,16 @@ fn parameter(operation: &mut Object, policy: &Policy, document: &Object) {
             None => parameters.push(parameter.into()),
         }
     });
+}
+
+/// What a client has to know about the key, for a person who reads the document.
+fn key_description(policy: &Policy) -> String {
+    let (min, max) = (policy.key.chars_min.max(1), policy.key.chars_max);
+    format!(
+        "Makes this operation take effect once. Send a new value, such as a random UUID, for each operation and the same value with \
+         each retry: {min} to {max} characters of printable ASCII, without personal data. A replay reports what happened when the \
+         operation ran, not the current state."
+    )
 }
 
 /// Adds the boundary's answers to those that are described, and leaves these as they are.

@@ -201,3 +201,17 @@ fn every_link_leads_to_a_page() {
         assert!(std::path::Path::new(&page).exists(), "{page}");
     }
 }
+
+/// Keys end up in logs and tools, and a replay is taken for the current state by those who are not told.
+#[test]
+fn clients_are_told_what_a_key_may_contain_and_what_a_replay_reports() {
+    let page = contract(&parse("[defaults]\nprofile = \"ietf\"").unwrap());
+    for words in [
+        "no personal data into a key",
+        "not the current state",
+        "1 to 255 characters of printable ASCII",
+        "One `Idempotency-Key` header per request",
+    ] {
+        assert!(page.contains(words), "{words}: {page}");
+    }
+}
