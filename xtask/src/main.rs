@@ -1,8 +1,9 @@
-//! What people and CI run: `cargo xtask test`, `cargo xtask bench`, `cargo xtask mutants`.
+//! What people and CI run: `cargo xtask test`, `cargo xtask bench`, `cargo xtask mutants`, `cargo xtask deny`.
 //!
 //! Logic lives here and nowhere else, so that a person and CI do the same thing.
 
 mod bench;
+mod deny;
 mod mutants;
 mod programs;
 mod servers;
@@ -28,6 +29,8 @@ enum Task {
     Bench(bench::Args),
     /// Takes each rule back, one at a time, and checks that the tests notice
     Mutants(mutants::Args),
+    /// Checks licences, banned crates, sources and known vulnerabilities of the dependencies
+    Deny,
 }
 
 fn main() -> ExitCode {
@@ -35,6 +38,7 @@ fn main() -> ExitCode {
         Task::Test(args) => test::run(&args),
         Task::Bench(args) => bench::run(&args),
         Task::Mutants(args) => mutants::run(&args),
+        Task::Deny => deny::run(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
