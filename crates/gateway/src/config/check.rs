@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http::{HeaderName, Uri};
-use oncegate_core::policy::{ForwardKey, Profile};
+use oncegate_core::fingerprint::Mode;
+use oncegate_core::policy::{ForwardKey, Mismatch, Profile};
 use oncegate_core::record::AfterRetention;
 use oncegate_engine::WorkerOptions;
 use toml::Spanned;
@@ -446,6 +447,15 @@ fn warnings(config: &Config, file: &File, source: &Source<'_>) -> Vec<String> {
              runs again; if yours are short-lived, take the tenant from a trusted header"
         ));
     }
+    if let Some(peers) = &file.scope.trusted_peers
+        && let Some(file::Peer(wide)) = peers.get_ref().iter().find(|peer| peer.is_wide())
+    {
+        warnings.push(format!(
+            "{}scope.trusted_peers contains {wide}: any client in it can set the header that names the tenant, and \
+             so read the responses of others; name only the proxies in front",
+            source.line(Some(peers.span()))
+        ));
+    }
     if config.scope.shares_anonymous {
         let line = source.line(file.scope.anonymous.as_ref().map(Spanned::span));
         warnings.push(format!(
@@ -493,6 +503,22 @@ fn warnings(config: &Config, file: &File, source: &Source<'_>) -> Vec<String> {
                 rule.pattern,
                 shown(policy.attempt_deadline),
                 shown(config.upstream.timeout)
+            ));
+        }
+        if let Some(word) = typed.mismatch.as_ref().filter(|word| word.get_ref().0 == Mismatch::Replay) {
+            warnings.push(format!(
+                "{}{}: mismatch = \"replay\": a key that is used for another request gets the first one's response, and the \
+                 other request is not executed; drop the setting, so that it is refused",
+                source.line(Some(word.span())),
+                rule.pattern
+            ));
+        }
+        if let Some(word) = typed.fingerprint.as_ref().filter(|word| word.get_ref().0 == Mode::None) {
+            warnings.push(format!(
+                "{}{}: fingerprint = \"none\": a key that is used again with another body gets the first one's response; \
+                 use \"raw\" for bodies that are not JSON",
+                source.line(Some(word.span())),
+                rule.pattern
             ));
         }
         if let Some(words) = rule.probe.as_deref().and_then(|probe| reconcile::warning(probe, policy)) {

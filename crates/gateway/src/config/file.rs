@@ -151,6 +151,16 @@ impl Words for Anonymous {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Peer(pub(crate) IpNet);
 
+impl Peer {
+    /// Whether it is wider than any private network: clients are among those that are trusted.
+    pub(crate) fn is_wide(self) -> bool {
+        match self.0 {
+            IpNet::V4(net) => net.prefix_len() < 8,
+            IpNet::V6(net) => net.prefix_len() < 7,
+        }
+    }
+}
+
 impl<'de> Deserialize<'de> for Peer {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
@@ -218,9 +228,9 @@ pub(crate) struct Rules {
     pub(crate) key_form: Option<Spanned<String>>,
     pub(crate) forward_key: Option<Word<ForwardKey>>,
     pub(crate) scope: Option<Word<ScopeWidth>>,
-    pub(crate) fingerprint: Option<Fingerprint>,
+    pub(crate) fingerprint: Option<Spanned<Fingerprint>>,
     pub(crate) fingerprint_headers: Option<Spanned<Vec<String>>>,
-    pub(crate) mismatch: Option<Word<Mismatch>>,
+    pub(crate) mismatch: Option<Spanned<Word<Mismatch>>>,
     pub(crate) in_progress: Option<Spanned<Word<WhileInProgress>>>,
     pub(crate) after_doubt: Option<Spanned<Word<AfterDoubt>>>,
     pub(crate) stored: Option<Word<StoredStatuses>>,

@@ -302,8 +302,6 @@ fn overlay(policy: &mut Policy, rules: &Rules, source: &Source<'_>) -> Result<()
         policy.key.syntax => rules.key_syntax,
         policy.forward_key => rules.forward_key,
         policy.scope => rules.scope,
-        policy.fingerprint => rules.fingerprint,
-        policy.mismatch => rules.mismatch,
         policy.stored => rules.stored,
         policy.server_error => rules.server_error,
         policy.unavailable => rules.unavailable,
@@ -314,6 +312,12 @@ fn overlay(policy: &mut Policy, rules: &Rules, source: &Source<'_>) -> Result<()
         policy.answer_bytes_max => rules.answer_bytes_max,
         policy.retry_in_progress => rules.retry_in_progress,
         policy.retry_unknown => rules.retry_unknown,
+    }
+    if let Some(given) = &rules.fingerprint {
+        policy.fingerprint = given.get_ref().0.clone();
+    }
+    if let Some(given) = &rules.mismatch {
+        policy.mismatch = given.get_ref().0;
     }
     if let Some(given) = &rules.in_progress {
         policy.in_progress = given.get_ref().0;

@@ -96,3 +96,29 @@ fn whose_key_it_is() {
     assert!(warnings[0].starts_with("scope.from = \"authorization\""));
     assert!(warnings[1].starts_with("line 2: scope.anonymous = \"share\""));
 }
+
+#[test]
+fn trusted_peers_that_are_everyone() {
+    let warnings = |peers: &str| {
+        let text = format!("[scope]\nfrom = \"header\"\nheader = \"x-tenant\"\ntrusted_peers = {peers}");
+        parse(&text).unwrap().warnings
+    };
+    for (peers, wide) in [(r#"["10.0.0.0/8", "0.0.0.0/0"]"#, "0.0.0.0/0"), (r#"["::/0"]"#, "::/0")] {
+        let [words] = &warnings(peers)[..] else { panic!("one warning") };
+        assert!(words.starts_with(&format!("line 4: scope.trusted_peers contains {wide}: ")), "{words}");
+        assert!(words.ends_with("name only the proxies in front"), "{words}");
+    }
+    assert_eq!(warnings(r#"["10.0.0.0/8", "fc00::/7", "192.0.2.7"]"#), Vec::<String>::new());
+}
+
+/// A warning stands where the setting was typed, once, and not at every route that inherits it.
+#[test]
+fn requests_that_are_not_compared() {
+    check(
+        "[defaults]\nmismatch = \"replay\"\n[[route]]\nmatch = \"POST /x\"\nfingerprint = \"none\"",
+        &[
+            "line 6: *: mismatch = \"replay\": a key that is used for another request gets the first one's response, and the other request is not executed; drop the setting, so that it is refused",
+            "line 9: POST /x: fingerprint = \"none\": a key that is used again with another body gets the first one's response; use \"raw\" for bodies that are not JSON",
+        ],
+    );
+}
