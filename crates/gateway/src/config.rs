@@ -11,6 +11,7 @@ mod request;
 mod rules;
 mod scope;
 mod show;
+mod warnings;
 mod word;
 
 use std::net::SocketAddr;

@@ -6,9 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http::{HeaderName, Uri};
-use oncegate_core::fingerprint::Mode;
-use oncegate_core::policy::{ForwardKey, Mismatch, Profile};
-use oncegate_core::record::AfterRetention;
+use oncegate_core::policy::{ForwardKey, Profile};
 use oncegate_engine::WorkerOptions;
 use toml::Spanned;
 
@@ -19,7 +17,7 @@ use super::reconcile::{self, Environment};
 use super::request::{self, RequestRules};
 use super::rules::{self, Rule};
 use super::scope::{From, ScopeRule};
-use super::show::{shown, without_secrets};
+use super::show::without_secrets;
 use super::word::{Count, Secret, Size, Span};
 use super::{Admin, Config, Given, Limits, Listen, Store, Upstream, Workers};
 
@@ -95,7 +93,7 @@ pub(super) fn check(file: &File, given: &Given, source: &Source<'_>) -> Result<C
         effects: effect::effects(&file.effect, source)?,
         warnings: Vec::new(),
     };
-    config.warnings = warnings(&config, file, source);
+    config.warnings = super::warnings::warnings(&config, file, source);
     Ok(config)
 }
 
@@ -422,109 +420,4 @@ fn address(
             _ => ConfigError::of(flag, message),
         }
     })
-}
-
-fn warnings(config: &Config, file: &File, source: &Source<'_>) -> Vec<String> {
-    let mut warnings = Vec::new();
-    let defaults = source.line(file.defaults.profile.as_ref().map(Spanned::span));
-    if config.otherwise.is_off() && config.routes.iter().all(Rule::is_off) {
-        warnings.push(format!(
-            "{defaults}nothing is protected: the profile is \"off\" and no route says otherwise"
-        ));
-    } else if config.otherwise.is_off() {
-        warnings.push(format!(
-            "{defaults}defaults.profile = \"off\": a path that no route matches passes unprotected, also one \
-             that the upstream reads as a route's; protect by default, and switch off single routes"
-        ));
-    }
-    for (span, words) in request::warnings(&file.request) {
-        warnings.push(format!("{}{words}", source.line(Some(span))));
-    }
-    if config.scope.from == From::Authorization {
-        let line = source.line(file.scope.from.as_ref().map(Spanned::span));
-        warnings.push(format!(
-            "{line}scope.from = \"authorization\": a client whose token is renewed between two retries becomes another tenant, and its retry \
-             runs again; if yours are short-lived, take the tenant from a trusted header"
-        ));
-    }
-    if let Some(peers) = &file.scope.trusted_peers
-        && let Some(file::Peer(wide)) = peers.get_ref().iter().find(|peer| peer.is_wide())
-    {
-        warnings.push(format!(
-            "{}scope.trusted_peers contains {wide}: any client in it can set the header that names the tenant, and \
-             so read the responses of others; name only the proxies in front",
-            source.line(Some(peers.span()))
-        ));
-    }
-    if config.scope.shares_anonymous {
-        let line = source.line(file.scope.anonymous.as_ref().map(Spanned::span));
-        warnings.push(format!(
-            "{line}scope.anonymous = \"share\": all callers without credentials see each other's answers if they \
-             choose the same key; drop the setting, or take the tenant from a trusted header"
-        ));
-    }
-    let typed = std::iter::once(&file.defaults).chain(file.route.iter().map(Spanned::get_ref));
-    let rules = std::iter::once(&config.otherwise).chain(&config.routes);
-    for (rule, typed) in rules.zip(typed).filter(|(rule, _)| !rule.is_off()) {
-        let policy = &rule.policy;
-        let place =
-            || typed.pattern.as_ref().map(Spanned::span).or(typed.profile.as_ref().map(Spanned::span));
-        let line_of =
-            |setting: Option<&Spanned<Span>>| source.line(setting.map(Spanned::span).or_else(place));
-        let window = rule.client_retry.saturating_add(rule.reconcile_window());
-        let late = match policy.after_retention {
-            AfterRetention::Fresh => "runs its request again",
-            AfterRetention::Gone { .. } => "is refused, and does not learn what became of its request",
-        };
-        if policy.retention < Duration::from_hours(1) {
-            warnings.push(format!(
-                "{}{}: retention {} is under an hour: a client that comes back later {late}; keep records longer \
-                 than clients retry",
-                line_of(typed.retention.as_ref()),
-                rule.pattern,
-                shown(policy.retention)
-            ));
-        } else if policy.retention < window {
-            warnings.push(format!(
-                "{}{}: retention {} is shorter than clients retry ({}) and outcomes are asked about ({}): one that comes \
-                 back later {late}; raise it above their sum",
-                line_of(typed.retention.as_ref()),
-                rule.pattern,
-                shown(policy.retention),
-                shown(rule.client_retry),
-                shown(rule.reconcile_window())
-            ));
-        }
-        if policy.attempt_deadline < config.upstream.timeout {
-            warnings.push(format!(
-                "{}{}: an attempt's deadline ({}) comes before the upstream's timeout ({}): the lease ends while the \
-                 request runs; raise attempt_deadline, or lower upstream.timeout",
-                line_of(typed.attempt_deadline.as_ref()),
-                rule.pattern,
-                shown(policy.attempt_deadline),
-                shown(config.upstream.timeout)
-            ));
-        }
-        if let Some(word) = typed.mismatch.as_ref().filter(|word| word.get_ref().0 == Mismatch::Replay) {
-            warnings.push(format!(
-                "{}{}: mismatch = \"replay\": a key that is used for another request gets the first one's response, and the \
-                 other request is not executed; drop the setting, so that it is refused",
-                source.line(Some(word.span())),
-                rule.pattern
-            ));
-        }
-        if let Some(word) = typed.fingerprint.as_ref().filter(|word| word.get_ref().0 == Mode::None) {
-            warnings.push(format!(
-                "{}{}: fingerprint = \"none\": a key that is used again with another body gets the first one's response; \
-                 use \"raw\" for bodies that are not JSON",
-                source.line(Some(word.span())),
-                rule.pattern
-            ));
-        }
-        if let Some(words) = rule.probe.as_deref().and_then(|probe| reconcile::warning(probe, policy)) {
-            let line = source.line(typed.probe.as_ref().map(Spanned::span).or_else(place));
-            warnings.push(format!("{line}{}: {words}", rule.pattern));
-        }
-    }
-    warnings
 }
