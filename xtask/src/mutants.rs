@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 
 use crate::{Result, root};
 
+mod admin;
 mod after;
 mod client;
 mod clock;
@@ -65,6 +66,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 fn all() -> impl Iterator<Item = &'static Mutant> {
     [
+        admin::MUTANTS,
         after::MUTANTS,
         client::MUTANTS,
         clock::MUTANTS,

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use oncegate_gateway::{Config, Rule, contract, openapi};
 use serde_json::{Value, json};
 
-use crate::serve::Settings;
+use crate::serve::{Settings, admin_url};
 use crate::streams::{print, say};
 
 /// Check a configuration, and show each route's effective policy.
@@ -97,7 +97,7 @@ fn as_text(config: &Config) -> String {
     let token = if config.admin.token.is_some() { "with a token" } else { "without a token" };
     let gateway = [
         ("listen", format!("{scheme}://{}", config.listen.address)),
-        ("admin", format!("http://{} ({token})", config.admin.address)),
+        ("admin", format!("{} ({token})", admin_url(config, &config.admin.address))),
         ("upstream", config.upstream.shown()),
         ("store", config.store.shown()),
     ];
@@ -128,7 +128,11 @@ fn as_json(config: &Config) -> Value {
         webhooks.map(|webhook| json!({ "path": webhook.path(), "settings": webhook.settings_json() }));
     json!({
         "listen": { "address": config.listen.address.to_string(), "tls": config.listen.tls.is_some() },
-        "admin": { "address": config.admin.address.to_string(), "token": config.admin.token.is_some() },
+        "admin": {
+            "address": config.admin.address.to_string(),
+            "tls": config.admin.tls.is_some(),
+            "token": config.admin.token.is_some(),
+        },
         "upstream": config.upstream.shown(),
         "store": config.store.shown(),
         "routes": rules.collect::<Vec<_>>(),

@@ -4,6 +4,7 @@
 //! record; 4: the record has changed, or its state does not allow it, and nothing was done; 5: `compare` found differences.
 
 mod act;
+mod admin_client;
 mod check;
 mod compare;
 mod completions;

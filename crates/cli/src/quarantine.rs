@@ -194,7 +194,7 @@ async fn release(args: &Release) -> Result<ExitCode, Trouble> {
 async fn open(source: &Where) -> Result<Engine<AnyStore>, Trouble> {
     match source.open().await?.into_acting().await? {
         Source::Engine(engine) => Ok(engine),
-        Source::Store(_) | Source::Gateway { .. } => Err(only_stores()),
+        Source::Store(_) | Source::Gateway(_) => Err(only_stores()),
     }
 }
 

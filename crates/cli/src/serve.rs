@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use oncegate_gateway::{Config, Environment, Gateway, Given, Secret, install_recorder};
+use oncegate_gateway::{Config, Environment, Gateway, Given, ListenAddress, Secret, install_recorder};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::filter::Targets;
@@ -15,7 +15,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 ///
 /// Flags go before environment variables, which go before the file. Without routes every POST and PATCH is protected.
 ///
-/// SIGTERM drains and ends; SIGHUP reads the file again and takes over its routes, scope, webhooks and effects.
+/// SIGTERM drains and ends; SIGHUP reads the file again and takes over its routes, scope, webhooks, effects and TLS certificates.
 #[derive(clap::Args)]
 #[expect(clippy::doc_markdown, reason = "this text is shown in a terminal")]
 pub(crate) struct Args {
@@ -35,7 +35,7 @@ pub(crate) struct Settings {
     /// Where clients come [default: 127.0.0.1:8080]
     #[arg(long, env = "ONCEGATE_LISTEN", value_name = "ADDRESS", hide_env_values = true)]
     listen: Option<String>,
-    /// Where operators come [default: 127.0.0.1:9090]
+    /// Where operators come, an address or unix:PATH [default: 127.0.0.1:9090]
     #[arg(long, env = "ONCEGATE_ADMIN", value_name = "ADDRESS", hide_env_values = true)]
     admin: Option<String>,
     /// Where records are kept: memory:, sqlite://FILE, postgres://…, redis://… [default: sqlite://oncegate.db]
@@ -107,11 +107,11 @@ async fn serve(args: &Args, config: Config) -> ExitCode {
     let scheme = if config.listen.tls.is_some() { "https" } else { "http" };
     let upstream_scheme = if config.upstream.is_tls { "https" } else { "http" };
     eprintln!(
-        "oncegate listens on {scheme}://{} in front of {upstream_scheme}://{}{}, and for operators on http://{}",
+        "oncegate listens on {scheme}://{} in front of {upstream_scheme}://{}{}, and for operators on {}",
         gateway.address(),
         config.upstream.authority,
         config.upstream.base_path,
-        gateway.admin_address()
+        admin_url(&config, gateway.admin_address())
     );
     loop {
         tokio::select! {
@@ -135,6 +135,15 @@ async fn serve(args: &Args, config: Config) -> ExitCode {
     }
 }
 
+/// What operators' commands are given as `--admin`.
+pub(crate) fn admin_url(config: &Config, address: &ListenAddress) -> String {
+    match (address, &config.admin.tls) {
+        (ListenAddress::Unix(_), _) => address.to_string(),
+        (ListenAddress::Tcp(address), Some(_)) => format!("https://{address}"),
+        (ListenAddress::Tcp(address), None) => format!("http://{address}"),
+    }
+}
+
 /// Connections are files, two a request, and most systems let a process open 1,024 unless it asks for more.
 fn allow_files() {
     let limit = getrlimit(Resource::Nofile);
@@ -152,15 +161,14 @@ async fn again(terminate: &mut Signal, interrupt: &mut Signal) {
 }
 
 fn reload(gateway: &mut Gateway, args: &Args) {
-    let config = match Config::load(args.settings.config.as_deref(), &args.settings.given()) {
-        Ok(config) => config,
-        Err(error) => {
-            return tracing::error!("the file was not taken over, and everything stays as it was: {error}");
-        }
-    };
-    let warnings = config.warnings.clone();
-    match gateway.reload(config) {
-        Ok(reloaded) => {
+    let loaded = Config::load(args.settings.config.as_deref(), &args.settings.given());
+    let reloaded = loaded.map_err(|error| error.to_string()).and_then(|config| {
+        let warnings = config.warnings.clone();
+        let reloaded = gateway.reload(config).map_err(|error| error.to_string())?;
+        Ok((reloaded, warnings))
+    });
+    match reloaded {
+        Ok((reloaded, warnings)) => {
             for warning in warnings {
                 tracing::warn!("{warning}");
             }
@@ -169,7 +177,11 @@ fn reload(gateway: &mut Gateway, args: &Args) {
             }
             tracing::info!(routes = reloaded.routes, "reloaded routes, scope, webhooks and effects");
         }
-        Err(error) => tracing::error!("the file was not taken over, and everything stays as it was: {error}"),
+        Err(error) => {
+            tracing::error!("the file was not taken over, and every setting stays as it was: {error}");
+            // A renewed certificate must not wait until the file is mended.
+            gateway.reload_certificates();
+        }
     }
 }
 

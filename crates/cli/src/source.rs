@@ -2,13 +2,9 @@
 
 use std::error::Error as _;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use example_payments::post::{self, NoReply};
-use hyper::Request;
-use hyper::body::Bytes;
-use hyper::http::request;
 use oncegate::{AnyStore, BackgroundWorkers, Engine, OpenError, Options, Store as _};
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::StateKind;
@@ -22,15 +18,11 @@ use oncegate_store::jobs::{JobId, Jobs as _};
 use oncegate_store::{Cursor, Filter};
 use serde_json::{Value, json};
 
+use crate::admin_client::{AdminClient, DEFAULT_URL};
 use crate::shown::ABSENT;
 
-/// How long an answer may take.
-const PATIENCE: Duration = Duration::from_mins(1);
 /// How long the other nodes are told before this one ends.
 const TELLING: Duration = Duration::from_secs(5);
-
-/// Where a gateway's admin listener is if nobody says so.
-const HERE: &str = "http://127.0.0.1:9090";
 
 /// Where to look: a store, or a gateway. Without either, the gateway on this machine.
 #[derive(clap::Args)]
@@ -39,9 +31,12 @@ pub(crate) struct Where {
     /// A store: sqlite://FILE, postgres://…, redis://… [env: ONCEGATE_STORE]
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// A gateway's admin listener; its token is in ONCEGATE_ADMIN_TOKEN [env: ONCEGATE_ADMIN] [default: http://127.0.0.1:9090]
+    /// A gateway's admin listener: http://…, https://… or unix:PATH; its token is in ONCEGATE_ADMIN_TOKEN [env: ONCEGATE_ADMIN] [default: http://127.0.0.1:9090]
     #[arg(long, value_name = "URL", conflicts_with = "store")]
     admin: Option<String>,
+    /// With --admin https://…: a PEM file of certificates to trust besides the system's [env: ONCEGATE_ADMIN_CA]
+    #[arg(long, value_name = "FILE", conflicts_with = "store")]
+    ca: Option<PathBuf>,
 }
 
 /// What is asked.
@@ -49,10 +44,7 @@ pub(crate) enum Source {
     Store(Box<AnyStore>),
     /// A store, and a node of one's own over it.
     Engine(Engine<AnyStore>),
-    Gateway {
-        address: String,
-        token: Option<String>,
-    },
+    Gateway(AdminClient),
 }
 
 /// What can be done to a parked job.
@@ -117,17 +109,24 @@ impl fmt::Display for Trouble {
 impl Where {
     pub(crate) async fn open(&self) -> Result<Source, Trouble> {
         if let Some(admin) = &self.admin {
-            return Source::gateway(admin);
+            return self.gateway(admin);
         }
         // Read here, and not by clap: a flag goes before either variable.
         if let Some(store) = &self.store {
             return Source::store(store).await;
         }
         match (variable("ONCEGATE_ADMIN"), variable("ONCEGATE_STORE")) {
-            (Some(admin), _) => Source::gateway(&admin),
+            (Some(admin), _) => self.gateway(&admin),
             (None, Some(store)) => Source::store(&store).await,
-            (None, None) => Source::gateway(HERE),
+            (None, None) => self.gateway(DEFAULT_URL),
         }
+    }
+
+    fn gateway(&self, url: &str) -> Result<Source, Trouble> {
+        // A variable that is set for other gateways does no harm to one without TLS.
+        let variable = || url.starts_with("https://").then(|| variable("ONCEGATE_ADMIN_CA")).flatten();
+        let ca = self.ca.clone().or_else(|| variable().map(PathBuf::from));
+        AdminClient::new(url, ca.as_deref()).map(Source::Gateway)
     }
 }
 
@@ -140,8 +139,9 @@ impl Source {
     /// Opened as it is: nothing is created, and nothing migrated.
     async fn store(url: &str) -> Result<Self, Trouble> {
         if url.starts_with("memory") {
-            let words =
-                format!("a store in memory is its process's own; ask its gateway instead: --admin {HERE}");
+            let words = format!(
+                "a store in memory is its process's own; ask its gateway instead: --admin {DEFAULT_URL}"
+            );
             return Err(Trouble::Wrong(words));
         }
         let file = url.strip_prefix("sqlite://").filter(|path| !path.is_empty()).map(Path::new);
@@ -153,29 +153,10 @@ impl Source {
         Ok(Self::Store(Box::new(opened)))
     }
 
-    fn gateway(url: &str) -> Result<Self, Trouble> {
-        let address = url.strip_prefix("http://").unwrap_or(url).trim_end_matches('/');
-        if address.contains('@') {
-            // Not shown: what stands before it may be a password.
-            let words = format!(
-                "an admin listener's URL has no user; expected the like of {HERE}, and the token in ONCEGATE_ADMIN_TOKEN"
-            );
-            return Err(Trouble::Wrong(words));
-        }
-        let port = address
-            .rsplit_once(':')
-            .and_then(|(host, port)| port.parse::<u16>().ok().filter(|_| !host.is_empty()));
-        if port.is_none() || address.contains(['/', '?', '#']) {
-            let words = format!("{url:?} is not an admin listener; expected the like of {HERE}");
-            return Err(Trouble::Wrong(words));
-        }
-        Ok(Self::Gateway { address: address.to_owned(), token: variable("ONCEGATE_ADMIN_TOKEN") })
-    }
-
     /// A page of records, newest first.
     pub(crate) async fn list(&self, asked: &Asked, bodies: Bodies) -> Result<Value, Trouble> {
         let Some(store) = self.in_store() else {
-            return self.get(&format!("/api/v1/records?{}", query(asked, bodies))).await;
+            return self.client()?.get(&format!("/api/v1/records?{}", query(asked, bodies))).await;
         };
         let filter = Filter {
             state: asked.state,
@@ -197,7 +178,7 @@ impl Source {
     pub(crate) async fn show(&self, id: RecordId, bodies: Bodies) -> Result<Value, Trouble> {
         let Some(store) = self.in_store() else {
             let body = if bodies == Bodies::Shown { "?body=true" } else { "" };
-            return self.get(&format!("/api/v1/records/{id}{body}")).await;
+            return self.client()?.get(&format!("/api/v1/records/{id}{body}")).await;
         };
         let rows = store.read(&[id]).await.map_err(|error| failed(&error))?;
         let row = rows.into_iter().next().transpose().map_err(|error| failed(&error))?.flatten();
@@ -236,7 +217,7 @@ impl Source {
             let (told, left_out) = story(&entries);
             return Ok((told, left_out.into()));
         }
-        match self.get(&format!("/api/v1/records/{id}/story")).await {
+        match self.client()?.get(&format!("/api/v1/records/{id}/story")).await {
             Ok(mut told) => Ok((told["story"].take(), told["left_out"].take())),
             Err(Trouble::NotFound(_)) => Ok((json!([]), 0.into())),
             Err(trouble) => Err(trouble),
@@ -247,7 +228,7 @@ impl Source {
     pub(crate) async fn parked_jobs(&self, after: Option<JobId>, limit: usize) -> Result<Value, Trouble> {
         let Some(store) = self.in_store() else {
             let after = after.map(|id| format!("&after={id}")).unwrap_or_default();
-            return self.get(&format!("/api/v1/jobs/parked?limit={limit}{after}")).await;
+            return self.client()?.get(&format!("/api/v1/jobs/parked?limit={limit}{after}")).await;
         };
         if !store.keeps_outbox() {
             return Ok(json!({ "jobs": [], "next": null }));
@@ -259,7 +240,7 @@ impl Source {
     pub(crate) async fn job(&self, id: JobId, bodies: Bodies) -> Result<Value, Trouble> {
         let Some(store) = self.in_store() else {
             let body = if bodies == Bodies::Shown { "?body=true" } else { "" };
-            return self.get(&format!("/api/v1/jobs/{id}{body}")).await;
+            return self.client()?.get(&format!("/api/v1/jobs/{id}{body}")).await;
         };
         let found = store.job(id).await.map_err(|error| failed(&error))?;
         let found = found.ok_or_else(|| Trouble::NotFound(sentence(&operate::no_job(id))))?;
@@ -270,12 +251,12 @@ impl Source {
     pub(crate) async fn act_on_job(&self, act: JobAct, id: JobId, wish: &Value) -> Result<Value, Trouble> {
         let engine = match self {
             Self::Engine(engine) => engine,
-            Self::Gateway { .. } => {
+            Self::Gateway(client) => {
                 let path = match act {
                     JobAct::Retry => format!("/api/v1/jobs/{id}/retry"),
                     JobAct::Withdraw => format!("/api/v1/jobs/{id}/withdraw"),
                 };
-                return self.post(&path, wish).await;
+                return client.post(&path, wish).await;
             }
             Self::Store(_) => return Err(Trouble::Failed("a store is acted on by an engine".to_owned())),
         };
@@ -290,7 +271,7 @@ impl Source {
 
     /// How many records are in each state, and the clock steps that a gateway has noticed.
     pub(crate) async fn counts(&self) -> Result<Value, Trouble> {
-        let Some(store) = self.in_store() else { return self.get("/api/v1/counts").await };
+        let Some(store) = self.in_store() else { return self.client()?.get("/api/v1/counts").await };
         let mut counts = record::counts(&store.counts().await.map_err(|error| failed(&error))?);
         // Only a running node watches the clock.
         counts["clock_steps"] = Value::Null;
@@ -309,7 +290,7 @@ impl Source {
         match self {
             Self::Store(store) => Some(store),
             Self::Engine(engine) => Some(engine.store()),
-            Self::Gateway { .. } => None,
+            Self::Gateway(_) => None,
         }
     }
 
@@ -327,8 +308,8 @@ impl Source {
     pub(crate) async fn act(&self, verb: Verb, id: RecordId, wish: &Value) -> Result<Value, Trouble> {
         let engine = match self {
             Self::Engine(engine) => engine,
-            Self::Gateway { .. } => {
-                return self.post(&format!("/api/v1/records/{id}/{}", verb.name()), wish).await;
+            Self::Gateway(client) => {
+                return client.post(&format!("/api/v1/records/{id}/{}", verb.name()), wish).await;
             }
             Self::Store(_) => return Err(Trouble::Failed("a store is acted on by an engine".to_owned())),
         };
@@ -353,47 +334,12 @@ impl Source {
         })
     }
 
-    async fn get(&self, path: &str) -> Result<Value, Trouble> {
-        self.ask(Request::get(path), Bytes::new()).await
-    }
-
-    async fn post(&self, path: &str, body: &Value) -> Result<Value, Trouble> {
-        let request = Request::post(path).header("content-type", "application/json");
-        self.ask(request, body.to_string().into()).await
-    }
-
-    async fn ask(&self, mut request: request::Builder, body: Bytes) -> Result<Value, Trouble> {
-        let Self::Gateway { address, token } = self else {
-            return Err(Trouble::Failed("a store is not asked over HTTP".to_owned()));
-        };
-        request = request.header("host", address).header("content-length", body.len());
-        if let Some(token) = token {
-            request = request.header("authorization", format!("Bearer {token}"));
-        }
-        let changes = !body.is_empty();
-        let request = request.body(body).map_err(|error| Trouble::Wrong(error.to_string()))?;
-        let reply = post::send(address, request, PATIENCE).await;
-        let reply = reply.map_err(|why| no_reply(address, why, changes))?;
-        let body = reply.json();
-        let words = sentence(body["detail"].as_str().unwrap_or("no reason given"));
-        match reply.status.as_u16() {
-            200 => Ok(body),
-            400 => Err(Trouble::Wrong(words)),
-            401 if token.is_some() => Err(Trouble::Failed(
-                "the gateway did not take the token in ONCEGATE_ADMIN_TOKEN; it has another".to_owned(),
-            )),
-            401 => {
-                Err(Trouble::Failed("the gateway wants its admin token: set ONCEGATE_ADMIN_TOKEN".to_owned()))
+    fn client(&self) -> Result<&AdminClient, Trouble> {
+        match self {
+            Self::Gateway(client) => Ok(client),
+            Self::Store(_) | Self::Engine(_) => {
+                Err(Trouble::Failed("a store is not asked over HTTP".to_owned()))
             }
-            404 if body["title"] == "No such record" => Err(Trouble::NotFound(words)),
-            409 if body["type"] == "about:blank" => Err(Trouble::Refused(words)),
-            // The admin listener's own problems have no page.
-            status if body["type"] == "about:blank" => {
-                Err(Trouble::Failed(format!("the gateway answered {status}: {words}")))
-            }
-            status => Err(Trouble::Failed(format!(
-                "http://{address} answered {status}, as no admin listener does; is it the one for clients?"
-            ))),
         }
     }
 }
@@ -406,18 +352,6 @@ fn refused(refused: Refused) -> Trouble {
         }
         Refused::Store(words) => Trouble::Failed(sentence(&words)),
     }
-}
-
-fn no_reply(address: &str, why: NoReply, changes: bool) -> Trouble {
-    if changes && why != NoReply::NotSent {
-        return Trouble::Failed(format!(
-            "the gateway at http://{address} {why}, and may have done it: look at the record's story before you do it again. Doing it \
-             again with the same --version is safe, and is refused if it was done"
-        ));
-    }
-    Trouble::Failed(format!(
-        "the gateway at http://{address} {why}; is it running? Name another with --admin, or a store with --store"
-    ))
 }
 
 /// The cause alone, if there is one: that it was during opening, and what kind of cause it is, is seen.
@@ -435,7 +369,7 @@ fn failed(error: &oncegate::StoreError) -> Trouble {
 }
 
 /// As the second half of one of ours.
-fn sentence(words: &str) -> String {
+pub(crate) fn sentence(words: &str) -> String {
     let words = words.trim_end_matches('.');
     let mut letters = words.chars();
     letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())

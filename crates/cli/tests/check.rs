@@ -290,7 +290,7 @@ fn flags_go_before_variables_which_go_before_the_file() {
 /// The token has a variable and no flag: flags are seen by whoever lists the processes.
 #[test]
 fn the_token_of_the_environment_goes_before_the_files() {
-    let file = "[upstream]\nurl = \"http://file:1\"\n[admin]\naddress = \"0.0.0.0:1\"\n";
+    let file = "[upstream]\nurl = \"http://file:1\"\n[admin]\naddress = \"0.0.0.0:1\"\nplaintext = true\n";
     let short = format!("{file}token = \"short\"\n");
     let folder = Folder::with(&[("none.toml", file), ("short.toml", &short)]);
     for file in ["none.toml", "short.toml"] {

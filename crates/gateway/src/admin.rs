@@ -1,30 +1,36 @@
 //! The admin listener: health, metrics, and the records for operators and their tools.
 //!
-//! Health and readiness are open to whoever reaches the address; everything else wants the token, if there is one. Without one
-//! the configuration keeps the address on this machine, and what changes records is taken from this machine only.
+//! Health and readiness are open to all that reach the address; everything else needs the token, if there is one. Without one
+//! the configuration keeps the address on this machine, and only requests of this machine are answered.
 
+mod access;
 mod acts;
 mod api;
 mod health;
 mod jobs;
 mod openapi;
-mod token;
 
-use std::sync::Arc;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use axum::Router;
-use axum::http::header;
+use axum::body::Body;
+use axum::http::{Request, Response, header};
 use axum::middleware;
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
+use hyper::body::Incoming;
 use metrics_exporter_prometheus::PrometheusHandle;
 use oncegate::AnyStore;
 use oncegate_engine::Engine;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tower_service::Service as _;
 
 use crate::config::Secret;
+use crate::listener::HttpService;
 use crate::proxy::Limiter;
+use crate::public::ClientBody;
 
 /// What the handlers see. Clones share everything.
 #[derive(Clone)]
@@ -36,6 +42,14 @@ struct Inner {
     stopping: watch::Receiver<bool>,
     token: Option<Secret>,
     metrics: Option<PrometheusHandle>,
+    /// The last error of the store that was logged.
+    store_error: Mutex<Option<String>>,
+}
+
+/// Answers the requests that come to the admin listener.
+pub(crate) struct AdminService {
+    routes: Router,
+    body_timeout: Duration,
 }
 
 impl Admin {
@@ -46,7 +60,23 @@ impl Admin {
         token: Option<Secret>,
         metrics: Option<PrometheusHandle>,
     ) -> Self {
-        Self(Arc::new(Inner { engine, limiter, stopping, token, metrics }))
+        let store_error = Mutex::default();
+        Self(Arc::new(Inner { engine, limiter, stopping, token, metrics, store_error }))
+    }
+
+    /// A body that stands still for longer than this is given up.
+    pub(crate) fn service(&self, body_timeout: Duration) -> AdminService {
+        AdminService { routes: self.routes(), body_timeout }
+    }
+
+    /// Keeps the metrics' histograms small, for as long as it runs.
+    pub(crate) async fn run_upkeep(self) {
+        let Some(metrics) = &self.0.metrics else { return };
+        let mut tick = tokio::time::interval(Duration::from_secs(5));
+        loop {
+            tick.tick().await;
+            metrics.run_upkeep();
+        }
     }
 
     fn routes(&self) -> Router {
@@ -64,7 +94,7 @@ impl Admin {
             .route("/api/v1/jobs/{id}/withdraw", post(jobs::withdraw))
             .route("/api/v1/counts", get(api::counts))
             .route("/api/v1/openapi.json", get(openapi::document))
-            .layer(middleware::from_fn_with_state(self.clone(), token::check));
+            .layer(middleware::from_fn_with_state(self.clone(), access::check));
         Router::new()
             .route("/healthz", get(health::alive))
             .route("/readyz", get(health::ready))
@@ -74,27 +104,13 @@ impl Admin {
     }
 }
 
-/// Serves until the gateway has stopped: readiness is asked about while it drains.
-pub(crate) async fn serve(admin: Admin, socket: TcpListener, mut stop: watch::Receiver<bool>) {
-    let upkeep = admin.0.metrics.clone().map(|metrics| {
-        tokio::spawn(async move {
-            let mut tick = tokio::time::interval(std::time::Duration::from_secs(5));
-            loop {
-                tick.tick().await;
-                metrics.run_upkeep();
-            }
-        })
-    });
-    let ended = async move {
-        // The sender is dropped when all is drained.
-        while stop.changed().await.is_ok() {}
-    };
-    let served = axum::serve(socket, admin.routes()).with_graceful_shutdown(ended).await;
-    if let Err(error) = served {
-        tracing::warn!(%error, "the admin listener ended");
-    }
-    if let Some(upkeep) = upkeep {
-        upkeep.abort();
+impl HttpService for AdminService {
+    type Body = Body;
+
+    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        let request = request.map(|incoming| ClientBody::new(incoming, self.body_timeout));
+        let answered: Result<_, Infallible> = self.routes.clone().call(request).await;
+        answered.unwrap_or_else(|never| match never {})
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Flags override environment variables, which override the file; the command line gives the first two as [`Given`].
 
+mod admin;
 mod check;
 mod effect;
 mod error;
@@ -22,6 +23,7 @@ use http::HeaderName;
 use oncegate_engine::WorkerOptions;
 use oncegate_tower::Routes;
 
+pub use admin::{Admin, ListenAddress, TlsFiles};
 pub use error::ConfigError;
 pub use file::{HostHeader, Http};
 pub use reconcile::Environment;
@@ -93,8 +95,8 @@ pub struct Config {
 pub struct Listen {
     /// Where.
     pub address: SocketAddr,
-    /// A certificate chain and its key, as PEM files.
-    pub tls: Option<(PathBuf, PathBuf)>,
+    /// Its certificate.
+    pub tls: Option<TlsFiles>,
     /// The largest head of a request.
     pub header_bytes_max: usize,
     /// How long a head may take to come.
@@ -105,15 +107,6 @@ pub struct Listen {
     pub idle_timeout: Duration,
     /// The most connections at once; more wait to be accepted.
     pub connections_max: usize,
-}
-
-/// The admin listener.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Admin {
-    /// Where.
-    pub address: SocketAddr,
-    /// What operators must show; without one the address is this machine's own.
-    pub token: Option<Secret>,
 }
 
 /// What is behind.

@@ -15,12 +15,12 @@ use oncegate_store_redis::RedisCacheOptions;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::admin::{self, Admin};
+use crate::admin::Admin;
 use crate::ask::Asker;
-use crate::config::{Config, ConfigError};
+use crate::config::{self, Config, ConfigError, Listen, ListenAddress, TlsFiles};
 use crate::deferred::Runner;
 use crate::effects;
-use crate::listener::{self, Listener};
+use crate::listener::{Listener, ServerTls, Side, Socket};
 use crate::proxy::{Limiter, Proxy};
 use crate::public::Public;
 use crate::reconcile::HttpEffect;
@@ -35,16 +35,21 @@ pub struct Gateway {
     engine: Engine<AnyStore>,
     public: Arc<Public>,
     address: SocketAddr,
-    admin_address: SocketAddr,
+    admin_address: ListenAddress,
+    tls: Option<ServerTls>,
+    admin_tls: Option<ServerTls>,
     warnings: Vec<String>,
     stop: watch::Sender<bool>,
+    /// Ends the admin listener, which goes on while the gateway drains.
+    stop_admin: watch::Sender<bool>,
     abandon: watch::Sender<bool>,
     asker: Arc<Asker>,
     workers: Workers,
     completer: Workers,
     outbox: Option<Outbox>,
     accepting: JoinHandle<GracefulShutdown>,
-    administering: JoinHandle<()>,
+    administering: JoinHandle<GracefulShutdown>,
+    upkeep: JoinHandle<()>,
 }
 
 impl Gateway {
@@ -55,10 +60,15 @@ impl Gateway {
         let (stop, stopping) = watch::channel(false);
         let (abandon, abandoned) = watch::channel(false);
         let proxy = Proxy::new(&config, Arc::clone(&limiter), abandoned)?;
-        let tls = listener::tls(&config.listen)?;
-        let socket = listener::bind(config.listen.address, "--listen").await?;
-        let admin_socket = listener::bind(config.admin.address, "--admin").await?;
-        let (address, admin_address) = (local(&socket)?, local(&admin_socket)?);
+        let load = |side, files: &Option<TlsFiles>| {
+            files.as_ref().map(|files| ServerTls::load(side, files)).transpose()
+        };
+        let tls = load(Side::Public, &config.listen.tls)?;
+        let admin_tls = load(Side::Admin, &config.admin.tls)?;
+        let socket = Socket::bind(&ListenAddress::Tcp(config.listen.address), "--listen").await?;
+        let admin_socket = Socket::bind(&config.admin.address, "--admin").await?;
+        let admin_address = local(&admin_socket)?;
+        let address = local(&socket)?.tcp().unwrap_or(config.listen.address);
 
         let store = oncegate::open(config.store.url.expose()).await.map_err(StartError::Store)?;
         let warnings = store.warnings();
@@ -71,8 +81,21 @@ impl Gateway {
 
         let admin =
             Admin::new(engine.clone(), limiter, stopping.clone(), config.admin.token.clone(), metrics);
-        let administering = tokio::spawn(admin::serve(admin, admin_socket, stopping.clone()));
-        let listener = Listener { socket, public: Arc::clone(&public), settings: config.listen.clone(), tls };
+        let admin_listener = Listener {
+            socket: admin_socket,
+            service: Arc::new(admin.service(config.listen.body_timeout)),
+            settings: Listen { connections_max: config.admin.connections_max, ..config.listen.clone() },
+            tls: admin_tls.as_ref().map(ServerTls::acceptor),
+        };
+        let (stop_admin, admin_stopping) = watch::channel(false);
+        let administering = tokio::spawn(admin_listener.accept(admin_stopping));
+        let upkeep = tokio::spawn(admin.run_upkeep());
+        let listener = Listener {
+            socket,
+            service: Arc::clone(&public),
+            settings: config.listen.clone(),
+            tls: tls.as_ref().map(ServerTls::acceptor),
+        };
         let accepting = tokio::spawn(listener.accept(stopping));
         let probe: Arc<dyn Probe> = Arc::clone(&asker) as Arc<dyn Probe>;
         let workers = engine.start_workers(&config.workers.options, &probe);
@@ -85,8 +108,11 @@ impl Gateway {
             public,
             address,
             admin_address,
+            tls,
+            admin_tls,
             warnings,
             stop,
+            stop_admin,
             abandon,
             asker,
             workers,
@@ -94,6 +120,7 @@ impl Gateway {
             outbox,
             accepting,
             administering,
+            upkeep,
         })
     }
 
@@ -105,8 +132,8 @@ impl Gateway {
 
     /// Where operators come.
     #[must_use]
-    pub const fn admin_address(&self) -> SocketAddr {
-        self.admin_address
+    pub const fn admin_address(&self) -> &ListenAddress {
+        &self.admin_address
     }
 
     /// What about the store would lose acknowledged keys.
@@ -127,13 +154,32 @@ impl Gateway {
         self.config.drain
     }
 
-    /// Takes over the routes, the scope, the webhooks and the effects of another configuration; what else has changed needs a restart.
+    /// Reads the certificates of both listeners again, and logs when they expire. One that cannot be used changes nothing.
+    pub fn reload_certificates(&self) {
+        let listeners = [(&self.tls, &self.config.listen.tls), (&self.admin_tls, &self.config.admin.tls)];
+        for (tls, files) in listeners {
+            if let (Some(tls), Some(files)) = (tls, files) {
+                tls.reload(files);
+            }
+        }
+    }
+
+    /// Takes over the routes, the scope, the webhooks, the effects and the certificates of another configuration; what else has
+    /// changed needs a restart.
     pub fn reload(&mut self, config: Config) -> Result<Reloaded, StartError> {
         effects::check(self.engine.store(), &config.effects)?;
         let was = &self.config;
+        let listen = Listen {
+            tls: tls_after(was.listen.tls.as_ref(), config.listen.tls.as_ref()),
+            ..was.listen.clone()
+        };
+        let admin = config::Admin {
+            tls: tls_after(was.admin.tls.as_ref(), config.admin.tls.as_ref()),
+            ..was.admin.clone()
+        };
         let differences = [
-            ("listen", was.listen != config.listen),
-            ("admin", was.admin != config.admin),
+            ("listen", listen != config.listen),
+            ("admin", admin != config.admin),
             ("upstream", was.upstream != config.upstream),
             ("store", was.store != config.store),
             ("limits", was.limits != config.limits),
@@ -142,6 +188,9 @@ impl Gateway {
         let needs_restart = differences.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name);
         let reloaded = Reloaded { routes: config.routes.len(), needs_restart: needs_restart.collect() };
         self.public.reload(&config).map_err(StartError::Routes)?;
+        self.config.listen = listen;
+        self.config.admin = admin;
+        self.reload_certificates();
         self.asker.reload(&config);
         if self.config.effects != config.effects {
             self.reload_effects(config.effects);
@@ -193,8 +242,14 @@ impl Gateway {
         drop(self.outbox);
         let _ = tokio::time::timeout(Duration::from_secs(1), self.engine.leave()).await;
         // Until here operators could ask how far it is.
-        drop(self.stop);
-        let _ = tokio::time::timeout(Duration::from_secs(1), self.administering).await;
+        let _ = self.stop_admin.send(true);
+        let closing = async {
+            if let Ok(connections) = self.administering.await {
+                connections.shutdown().await;
+            }
+        };
+        let _ = tokio::time::timeout(Duration::from_secs(1), closing).await;
+        self.upkeep.abort();
         all
     }
 }
@@ -206,6 +261,14 @@ pub struct Reloaded {
     pub routes: usize,
     /// Sections that have changed and stay as they were until a restart.
     pub needs_restart: Vec<&'static str>,
+}
+
+/// The files that a listener reads from now on. It gets or loses TLS by a restart alone.
+fn tls_after(was: Option<&TlsFiles>, now: Option<&TlsFiles>) -> Option<TlsFiles> {
+    match (was, now) {
+        (Some(_), Some(now)) => Some(now.clone()),
+        (was, _) => was.cloned(),
+    }
 }
 
 fn options(config: &Config, store: &AnyStore) -> Result<Options, StartError> {
@@ -231,8 +294,8 @@ fn options(config: &Config, store: &AnyStore) -> Result<Options, StartError> {
     Ok(options)
 }
 
-fn local(socket: &tokio::net::TcpListener) -> Result<SocketAddr, ConfigError> {
-    socket.local_addr().map_err(|error| ConfigError::of("listen", error.to_string()))
+fn local(socket: &Socket) -> Result<ListenAddress, ConfigError> {
+    socket.address().map_err(|error| ConfigError::of("listen", error.to_string()))
 }
 
 /// Why a gateway did not start.

@@ -19,8 +19,8 @@ mod recorder;
 pub mod story;
 
 pub use config::{
-    Admin, Ambiguous, Config, ConfigError, Environment, Given, HostHeader, Http, Limits, Listen, PathCase,
-    PathParams, RequestRules, Rule, ScopeRule, Secret, Store, Upstream,
+    Admin, Ambiguous, Config, ConfigError, Environment, Given, HostHeader, Http, Limits, Listen,
+    ListenAddress, PathCase, PathParams, RequestRules, Rule, ScopeRule, Secret, Store, TlsFiles, Upstream,
 };
 pub use contract::contract;
 pub use gateway::{Gateway, Reloaded, StartError};

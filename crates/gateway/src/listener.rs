@@ -1,10 +1,11 @@
-//! Connections from clients.
+//! Connections from clients and operators: encrypted, and bounded in number and time.
 
 mod client_stream;
+mod socket;
 mod stall;
+mod tls;
 
-use std::io;
-use std::path::Path;
+use std::error::Error;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,33 +13,42 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::StatusCode;
+use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use pin_project_lite::pin_project;
-use rustls::ServerConfig;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
-use crate::config::{ConfigError, Listen};
-use crate::public::{Peer, Public, Room, Secure};
+use crate::config::Listen;
+use crate::public::{Peer, Room, Secure};
 
 use client_stream::ClientStream;
+use socket::Accepted;
 use stall::Stalling;
 
+pub(crate) use socket::Socket;
+pub(crate) use tls::{ServerTls, Side};
+
 /// Accepts connections until it is told to stop, then lets those that are there come to their end.
-pub(crate) struct Listener {
-    pub(crate) socket: TcpListener,
-    pub(crate) public: Arc<Public>,
+pub(crate) struct Listener<S> {
+    pub(crate) socket: Socket,
+    pub(crate) service: Arc<S>,
     pub(crate) settings: Listen,
     pub(crate) tls: Option<TlsAcceptor>,
+}
+
+/// Answers the requests that come to a listener.
+pub(crate) trait HttpService: Send + Sync + 'static {
+    /// What it answers with.
+    type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static;
+
+    fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Response<Self::Body>> + Send;
 }
 
 /// The most requests at once on one HTTP/2 connection.
@@ -50,7 +60,7 @@ const LOOK_AT_MOST_EVERY: Duration = Duration::from_millis(10);
 /// A pause after an error of `accept` that is not the peer's: out of file descriptors, mostly.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-impl Listener {
+impl<S: HttpService> Listener<S> {
     /// Returns when it has stopped accepting, with the connections that are left.
     pub(crate) async fn accept(self, mut stop: watch::Receiver<bool>) -> GracefulShutdown {
         let graceful = GracefulShutdown::new();
@@ -78,7 +88,7 @@ impl Listener {
                 _ = stop.wait_for(|stop| *stop) => return graceful,
                 accepted = accepted => accepted,
             };
-            let (stream, peer) = match accepted {
+            let accepted = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
@@ -86,11 +96,14 @@ impl Listener {
                     continue;
                 }
             };
-            let _ = stream.set_nodelay(true);
+            let peer = match &accepted {
+                Accepted::Tcp(_, peer) => Some(Peer(*peer)),
+                Accepted::Unix(_) => None,
+            };
             let connection = Connection {
                 http: Arc::clone(&http),
-                public: Arc::clone(&self.public),
-                peer: Peer(peer),
+                service: Arc::clone(&self.service),
+                peer,
                 watcher: graceful.watcher(),
                 room: room.ok().map(|room| Room(Arc::new(room))),
                 settings: Arc::clone(&settings),
@@ -99,6 +112,10 @@ impl Listener {
             let shake_within = self.settings.header_timeout;
             let mut stop = stop.clone();
             tokio::spawn(async move {
+                let stream = match accepted {
+                    Accepted::Tcp(stream, _) => stream,
+                    Accepted::Unix(stream) => return connection.serve(stream, None).await,
+                };
                 let Some(tls) = tls else { return connection.serve(stream, None).await };
                 let shaken = tokio::select! {
                     biased;
@@ -116,36 +133,39 @@ impl Listener {
     }
 }
 
-struct Connection {
+struct Connection<S> {
     http: Arc<Builder<TokioExecutor>>,
-    public: Arc<Public>,
-    peer: Peer,
+    service: Arc<S>,
+    /// `None` on a Unix socket.
+    peer: Option<Peer>,
     watcher: Watcher,
     room: Option<Room>,
     settings: Arc<Listen>,
 }
 
-impl Connection {
+impl<S: HttpService> Connection<S> {
     async fn serve<T>(self, stream: T, secure: Option<Secure>)
     where
         T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let Self { http, public, peer, watcher, room, settings } = self;
+        let Self { http, service, peer, watcher, room, settings } = self;
         let use_of_it = Arc::new(Use::new());
         let used = Arc::clone(&use_of_it);
-        let service = service_fn(move |mut request: http::Request<hyper::body::Incoming>| {
+        let service = service_fn(move |mut request: Request<Incoming>| {
             let using = used.begin();
-            request.extensions_mut().insert(peer);
+            if let Some(peer) = peer {
+                request.extensions_mut().insert(peer);
+            }
             if let Some(room) = &room {
                 request.extensions_mut().insert(room.clone());
             }
             if let Some(secure) = secure {
                 request.extensions_mut().insert(secure);
             }
-            let public = Arc::clone(&public);
+            let service = Arc::clone(&service);
             let used = Arc::clone(&used);
             async move {
-                let answer = public.answer(request).await;
+                let answer = service.answer(request).await;
                 if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
                     used.is_tunnel.store(true, Ordering::Relaxed);
                 }
@@ -279,37 +299,4 @@ impl<B: Body<Data = Bytes>> Body for Using<B> {
         }
         whole
     }
-}
-
-/// TLS towards clients.
-pub(crate) fn tls(settings: &Listen) -> Result<Option<TlsAcceptor>, ConfigError> {
-    let Some((certificate, key)) = &settings.tls else { return Ok(None) };
-    let wrong =
-        |path: &Path, message: String| ConfigError::of("listen", format!("{}: {message}", path.display()));
-    let chain = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let chain = chain.map_err(|error| wrong(certificate, error.to_string()))?;
-    if chain.is_empty() {
-        return Err(wrong(certificate, "holds no certificate; expected PEM".to_owned()));
-    }
-    let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| wrong(key, error.to_string()))?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .and_then(|config| config.with_no_client_auth().with_single_cert(chain, secret));
-    let mut config = config.map_err(|error| wrong(certificate, error.to_string()))?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(Some(TlsAcceptor::from(Arc::new(config))))
-}
-
-/// Binds a socket; the error says which and why.
-pub(crate) async fn bind(address: std::net::SocketAddr, flag: &str) -> Result<TcpListener, ConfigError> {
-    let bound: io::Result<TcpListener> = TcpListener::bind(address).await;
-    bound.map_err(|error| {
-        let advice = match error.kind() {
-            io::ErrorKind::AddrInUse => "; another process has it: stop that one, or choose another port",
-            io::ErrorKind::PermissionDenied => "; ports under 1024 need a privilege: choose another port",
-            _ => "",
-        };
-        ConfigError::of(flag, format!("{address} cannot be listened on: {error}{advice}"))
-    })
 }

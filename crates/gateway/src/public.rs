@@ -26,6 +26,7 @@ use tower_service::Service as _;
 use crate::ask::Asker;
 use crate::config::{Config, RequestRules, ScopeRule};
 use crate::deferred::{self, Later};
+use crate::listener::HttpService;
 use crate::proxy::{Limiter, Proxy, UpstreamBody};
 use crate::reconcile::Webhook;
 
@@ -122,7 +123,7 @@ impl Public {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(crate) async fn answer(&self, request: Request<Incoming>) -> Answer {
+    async fn answer_request(&self, request: Request<Incoming>) -> Answer {
         let mut request = request.map(|incoming| ClientBody::new(incoming, self.body_timeout));
         let current = self.current();
         current.scope.strip_untrusted(&mut request);
@@ -162,6 +163,14 @@ impl Public {
                 answer
             }
         }
+    }
+}
+
+impl HttpService for Public {
+    type Body = Either<ResponseBody<UpstreamBody>, Full<Bytes>>;
+
+    fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Answer> + Send {
+        self.answer_request(request)
     }
 }
 

@@ -8,6 +8,7 @@ use http::{HeaderMap, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 /// What came back.
@@ -54,18 +55,26 @@ impl std::error::Error for NoReply {}
 
 /// Sends a request to `address` (host and port), on a connection of its own.
 pub async fn send(address: &str, request: Request<Bytes>, patience: Duration) -> Result<Reply, NoReply> {
-    let exchange = async {
+    let sending = async {
         let stream = TcpStream::connect(address).await.map_err(|_| NoReply::NotSent)?;
-        let shaken = http1::handshake(TokioIo::new(stream)).await;
-        let (mut sender, connection) = shaken.map_err(|_| NoReply::NotSent)?;
-        // Ends with this future: whoever gives up hangs up.
-        let _connection = HangUp(tokio::spawn(async move { drop(connection.await) }));
-        let response = sender.send_request(request.map(Full::new)).await.map_err(|_| NoReply::Closed)?;
-        let (head, body) = response.into_parts();
-        let body = body.collect().await.map_err(|_| NoReply::Closed)?.to_bytes();
-        Ok(Reply { status: head.status, headers: head.headers, body })
+        exchange(stream, request).await
     };
-    tokio::time::timeout(patience, exchange).await.unwrap_or(Err(NoReply::TimedOut))
+    tokio::time::timeout(patience, sending).await.unwrap_or(Err(NoReply::TimedOut))
+}
+
+/// Sends a request on a new connection, and closes it after the reply.
+pub async fn exchange<T>(stream: T, request: Request<Bytes>) -> Result<Reply, NoReply>
+where
+    T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let shaken = http1::handshake(TokioIo::new(stream)).await;
+    let (mut sender, connection) = shaken.map_err(|_| NoReply::NotSent)?;
+    // Ends with this future: a caller that gives up hangs up.
+    let _connection = HangUp(tokio::spawn(async move { drop(connection.await) }));
+    let response = sender.send_request(request.map(Full::new)).await.map_err(|_| NoReply::Closed)?;
+    let (head, body) = response.into_parts();
+    let body = body.collect().await.map_err(|_| NoReply::Closed)?.to_bytes();
+    Ok(Reply { status: head.status, headers: head.headers, body })
 }
 
 struct HangUp(tokio::task::JoinHandle<()>);

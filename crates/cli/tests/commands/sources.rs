@@ -1,9 +1,12 @@
 //! Where commands look: a store, or a gateway; and what they say if there is none.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
+use std::process::{Child, Stdio};
 
 use insta::assert_snapshot;
+use oncegate_test_servers::Certificate;
 
 use crate::desk::{Desk, seen};
 use crate::gateway::Gateway;
@@ -112,12 +115,16 @@ fn urls_that_are_none() {
     assert_snapshot!("no_path", desk.run("stats --store sqlite://"));
     assert_snapshot!("both", desk.run("stats --store sqlite://oncegate.db --admin 127.0.0.1:1"));
     for (name, url) in [
-        ("admin_scheme", "https://127.0.0.1:9090"),
+        ("admin_scheme", "ftp://127.0.0.1:9090"),
         ("admin_path", "http://127.0.0.1:9090/api"),
         ("admin_no_port", "http://127.0.0.1"),
         ("admin_bad_port", "http://127.0.0.1:port"),
         ("admin_user", "http://u:hunter2@127.0.0.1:9090"),
         ("admin_no_host", "http://no.such.host.invalid:9090"),
+        ("admin_no_socket", "unix:"),
+        ("admin_socket_missing", "unix:admin.sock"),
+        ("admin_ca_without_tls", "http://127.0.0.1:9090 --ca ca.pem"),
+        ("admin_ca_missing", "https://127.0.0.1:9090 --ca ca.pem"),
     ] {
         assert_snapshot!(name, desk.run(&format!("stats --admin {url}")));
     }
@@ -140,4 +147,85 @@ fn flags_go_before_variables() {
     for seen in [ask("stats", &[admin, store]), ask(&format!("stats --admin {admin_down}"), &[store])] {
         assert!(seen.contains("the gateway at http://127.0.0.1:1 cannot be reached"), "{seen}");
     }
+}
+
+/// A gateway over the desk's store, with this `[admin]`, and its admin listener as it says it.
+struct Served {
+    child: Child,
+    admin: String,
+}
+
+impl Served {
+    fn start(desk: &Desk, admin: &str, token: Option<&str>) -> Self {
+        let text = format!(
+            "[listen]\naddress = \"127.0.0.1:0\"\n[admin]\n{admin}\n[upstream]\nurl = \"http://{NOWHERE}\"\n\
+             [store]\nurl = \"sqlite://oncegate.db\"\n"
+        );
+        fs::write(desk.path().join("gateway.toml"), text).unwrap();
+        let mut command = desk.command("serve --log error --config gateway.toml");
+        command.envs(token.map(|token| ("ONCEGATE_ADMIN_TOKEN", token))).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let said: Vec<_> = lines.take_while(|line| !line.is_empty()).take(1).collect();
+        let admin = said.first().and_then(|line| line.rsplit_once("for operators on "));
+        let admin = admin.unwrap_or_else(|| panic!("the gateway did not start: {said:?}")).1.to_owned();
+        Self { child, admin }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _gone = self.child.kill();
+        let _status = self.child.wait();
+    }
+}
+
+#[test]
+fn a_gateway_on_a_unix_socket() {
+    let desk = Desk::with(records::all());
+    let gateway = Served::start(&desk, "address = \"unix:admin.sock\"", None);
+    assert_eq!(gateway.admin, "unix:admin.sock");
+    for line in ["keys list", "keys show order-0004-payment", "stats"] {
+        assert_eq!(desk.run(&format!("{line} --admin unix:admin.sock")), desk.ask(line));
+        let told = desk.command(line).env("ONCEGATE_ADMIN", "unix:admin.sock").output().unwrap();
+        assert_eq!(seen(&told), desk.ask(line));
+    }
+}
+
+#[test]
+fn a_gateway_with_tls() {
+    let desk = Desk::with(records::all());
+    let [own, other] = ["own", "other"].map(|name| {
+        let folder = desk.path().join(name);
+        fs::create_dir(&folder).unwrap();
+        Certificate::new(&folder)
+    });
+    let admin = format!(
+        "address = \"127.0.0.1:0\"\ntls_certificate = \"{}\"\ntls_key = \"{}\"",
+        own.certificate.display(),
+        own.key.display()
+    );
+    let gateway = Served::start(&desk, &admin, Some(TOKEN));
+    let port = gateway.admin.strip_prefix("https://127.0.0.1:").unwrap();
+    let run = |line: &str| {
+        let output = desk.command(line).env("ONCEGATE_ADMIN_TOKEN", TOKEN).output().unwrap();
+        seen(&output).replace(port, "PORT")
+    };
+    for line in ["keys list", "keys show order-0004-payment", "stats"] {
+        for host in ["127.0.0.1", "localhost"] {
+            let told = run(&format!("{line} --admin https://{host}:{port} --ca own/authority.crt"));
+            assert_eq!(told, desk.ask(line), "{host}");
+        }
+    }
+    let ask = |more: &str| run(&format!("stats --admin https://127.0.0.1:{port} {more}"));
+    let trusted = desk
+        .command(&format!("stats --admin https://127.0.0.1:{port}"))
+        .envs([("ONCEGATE_ADMIN_TOKEN", TOKEN), ("ONCEGATE_ADMIN_CA", "own/authority.crt")])
+        .output();
+    assert_eq!(seen(&trusted.unwrap()), desk.ask("stats"));
+    for told in [ask(""), ask(&format!("--ca {}", other.authority.display()))] {
+        let words = "error: no TLS connection to https://127.0.0.1:PORT: invalid peer certificate";
+        assert!(told.contains(words) && told.contains("--ca FILE"), "{told}");
+    }
+    assert_snapshot!("tls_in_clear_text", run(&format!("stats --admin http://127.0.0.1:{port}")));
 }

@@ -12,7 +12,7 @@ impl Gateway {
     /// Status and body of a page of the admin listener.
     pub(crate) fn look(&self, path: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(self.admin).expect("the admin listener is there");
-        let request = format!("GET {path} HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n");
+        let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();

@@ -74,7 +74,7 @@ fn an_admin_listener_for_everybody_without_a_token_is_refused() {
     let place = Place::sqlite();
     let file = file_with(&place, "[admin]\naddress = \"127.0.0.1:0\"", "[admin]\naddress = \"0.0.0.0:0\"");
     let said = refused(&file, 2);
-    assert!(said.contains("would show every record to whoever reaches 0.0.0.0:0"), "{said}");
+    assert!(said.contains("would show every record to every client that reaches 0.0.0.0:0"), "{said}");
     assert!(said.contains(&format!("{}:4:", file.display())), "the line of the file: {said}");
     assert!(said.contains("nothing was started"), "{said}");
     assert!(!place.records().exists(), "no file was made");

@@ -85,7 +85,7 @@ fn key(number: usize) -> String {
 
 fn post_json(path: &str, key: &str, body: String) -> Request<Bytes> {
     Request::post(path)
-        .header("host", "town")
+        .header("host", "localhost")
         .header("authorization", "Bearer mix")
         .header("content-type", "application/json")
         .header("idempotency-key", format!("\"{key}\""))

@@ -285,7 +285,7 @@ pub(crate) fn records_at(town: &Town, admin: SocketAddr, filter: &str) -> HashMa
 
 fn request(key: &str) -> Request<Bytes> {
     Request::post("/payments")
-        .header("host", "town")
+        .header("host", "localhost")
         .header("authorization", "Bearer mix")
         .header("content-type", "application/json")
         .header("idempotency-key", format!("\"{key}\""))

@@ -170,7 +170,7 @@ impl<'a> Order<'a> {
     /// The same; `None` where it cannot ask the provider.
     fn payments_if_known(&self) -> Option<Vec<Value>> {
         let path = format!("/payments?idempotency_key={}", self.upstream_key());
-        let request = Request::get(&path).header("host", "town").body(Bytes::new()).unwrap();
+        let request = Request::get(&path).header("host", "localhost").body(Bytes::new()).unwrap();
         let reply = self.town.send(self.town.api_address(), request).unwrap();
         if reply.status == 503 {
             return None;
@@ -215,7 +215,7 @@ impl<'a> Order<'a> {
 
     fn request(&self, faults: &[Fault]) -> Request<Bytes> {
         let mut request = Request::post(&self.path)
-            .header("host", "town")
+            .header("host", "localhost")
             .header("authorization", format!("Bearer {TENANT}"))
             .header("content-type", "application/json")
             .header("idempotency-key", format!("\"{}\"", self.key));
@@ -341,7 +341,7 @@ impl Order<'_> {
     pub(crate) fn is_charged_directly(&self, provider: SocketAddr, key: &str) -> Reply {
         let order = format!(r#"{{"reference": "{TENANT}/{}", "amount": 100, "currency": "EUR"}}"#, self.key);
         let request = Request::post("/charges")
-            .header("host", "town")
+            .header("host", "localhost")
             .header("content-type", "application/json")
             .header("idempotency-key", key)
             .body(Bytes::from(order))

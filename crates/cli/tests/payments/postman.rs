@@ -96,7 +96,7 @@ impl Letter {
     }
 
     fn request(&self, path: &str) -> Request<Bytes> {
-        let mut request = Request::post(path).header("host", "town");
+        let mut request = Request::post(path).header("host", "localhost");
         for (name, value) in &self.headers {
             if name.as_str().starts_with("webhook-") || name == "content-type" {
                 request = request.header(name, value);

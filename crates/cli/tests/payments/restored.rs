@@ -117,7 +117,7 @@ fn settle_what_is_held_back(town: &Town) -> usize {
             wish["response"] = json!({ "status": status, "body": charge.to_string() });
         }
         let request = Request::post(format!("/api/v1/records/{id}/resolve"))
-            .header("host", "town")
+            .header("host", "localhost")
             .header("content-type", "application/json")
             .body(Bytes::from(wish.to_string()))
             .unwrap();

@@ -399,7 +399,7 @@ impl Town {
     }
 
     pub(crate) fn get(&self, from: SocketAddr, path: &str) -> Value {
-        let request = Request::get(path).header("host", "town").body(Bytes::new()).unwrap();
+        let request = Request::get(path).header("host", "localhost").body(Bytes::new()).unwrap();
         let reply = self.send(from, request).unwrap_or_else(|why| panic!("{from}{path} {why}"));
         assert_eq!(reply.status, 200, "{path}: {}", reply.json());
         reply.json()
@@ -407,7 +407,7 @@ impl Town {
 
     /// What the gateway with this address for operators has counted: the sum of all whose name and labels begin so.
     pub(crate) fn counted(&self, by: SocketAddr, what: &str) -> usize {
-        let request = Request::get("/metrics").header("host", "town").body(Bytes::new()).unwrap();
+        let request = Request::get("/metrics").header("host", "localhost").body(Bytes::new()).unwrap();
         let reply = self.send(by, request).unwrap();
         let text = String::from_utf8_lossy(&reply.body);
         let lines = text.lines().filter(|line| line.starts_with(what));
@@ -415,7 +415,8 @@ impl Town {
     }
 
     pub(crate) fn put(&self, to: SocketAddr, path: &str, body: &Value) {
-        let request = Request::put(path).header("host", "town").header("content-type", "application/json");
+        let request =
+            Request::put(path).header("host", "localhost").header("content-type", "application/json");
         let reply = self.send(to, request.body(Bytes::from(body.to_string())).unwrap()).unwrap();
         assert_eq!(reply.status, 204, "{path}: {}", reply.json());
     }

@@ -1,7 +1,7 @@
 //! `/api/v1/records/{id}/…`: what operators do, and the story that it becomes part of.
 //!
-//! With a token, whoever shows it may act, under the name that he gives. Without one the listener is on this machine only, and what
-//! a browser or a proxy brings from elsewhere is refused.
+//! With a token, a caller that shows it may act, under the name that it gives. Without one the listener is on this machine only, and
+//! what a browser or a proxy brings from another machine is refused.
 
 use std::time::Duration;
 
@@ -124,16 +124,16 @@ fn conflict(title: &str, words: &str, record: &Value) -> Response {
     (status, [(header::CONTENT_TYPE, "application/problem+json")], body.to_string()).into_response()
 }
 
-/// Refuses those who may not mean it: a web page can make a browser post forms, but not JSON; and where there is no token, nothing
-/// that comes from a page of elsewhere or through a proxy.
+/// Refuses what the operator may not mean: a web page can make a browser post forms, but not JSON; and where there is no token,
+/// a proxy must not let others in.
 pub(super) fn not_meant(admin: &Admin, headers: &HeaderMap) -> Option<Response> {
     if !is_json(headers) {
         let words = "Send it as `content-type: application/json`. Nothing was changed.";
         return Some(problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Not JSON", words));
     }
-    if admin.0.token.is_none() && is_from_elsewhere(headers) {
-        let words = "Without an admin token only this machine may change records, and this came from a web page of elsewhere or \
-                     through a proxy. Nothing was changed. Set `admin.token_file` or ONCEGATE_ADMIN_TOKEN.";
+    if admin.0.token.is_none() && is_proxied(headers) {
+        let words = "Without an admin token only this machine may change records, and this came through a proxy. Nothing was \
+                     changed. Set `admin.token_file` or ONCEGATE_ADMIN_TOKEN.";
         return Some(problem(StatusCode::FORBIDDEN, "Not from this machine", words));
     }
     None
@@ -145,20 +145,6 @@ fn is_json(headers: &HeaderMap) -> bool {
     essence.is_some_and(|essence| essence.eq_ignore_ascii_case("application/json"))
 }
 
-fn is_from_elsewhere(headers: &HeaderMap) -> bool {
-    let is_proxied = ["forwarded", "x-forwarded-for", "via"].iter().any(|name| headers.contains_key(*name));
-    is_proxied || headers.get_all(header::ORIGIN).iter().any(|origin| !is_here(origin.as_bytes()))
-}
-
-/// A page of this machine. A name that only resolves to it could be anybody's.
-fn is_here(origin: &[u8]) -> bool {
-    let Some(host) = std::str::from_utf8(origin).ok().and_then(|origin| origin.strip_prefix("http://"))
-    else {
-        return false;
-    };
-    ["127.0.0.1", "localhost", "[::1]"].iter().any(|here| {
-        host.strip_prefix(here).is_some_and(|port| {
-            port.is_empty() || port.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok())
-        })
-    })
+fn is_proxied(headers: &HeaderMap) -> bool {
+    ["forwarded", "x-forwarded-for", "via"].iter().any(|name| headers.contains_key(*name))
 }

@@ -10,6 +10,7 @@ use oncegate_core::policy::{ForwardKey, Profile};
 use oncegate_engine::WorkerOptions;
 use toml::Spanned;
 
+use super::admin;
 use super::effect;
 use super::error::ConfigError;
 use super::file::{self, Anonymous, File, HostHeader, Http, ScopeFrom};
@@ -19,12 +20,11 @@ use super::rules::{self, Rule};
 use super::scope::{From, ScopeRule};
 use super::show::without_secrets;
 use super::word::{Count, Secret, Size, Span};
-use super::{Admin, Config, Given, Limits, Listen, Store, Upstream, Workers};
+use super::{Config, Given, Limits, Listen, Store, TlsFiles, Upstream, Workers};
 
 /// Where a value comes from that is not in the file.
 const UPSTREAM: &str = "--upstream (ONCEGATE_UPSTREAM)";
 const LISTEN: &str = "--listen (ONCEGATE_LISTEN)";
-const ADMIN: &str = "--admin (ONCEGATE_ADMIN)";
 const STORE: &str = "--store (ONCEGATE_STORE)";
 const PROFILE: &str = "--profile (ONCEGATE_PROFILE)";
 
@@ -50,7 +50,7 @@ impl Source<'_> {
     }
 
     /// Paths in the file are relative to its folder.
-    fn file(&self, path: &Path) -> PathBuf {
+    pub(super) fn file(&self, path: &Path) -> PathBuf {
         match self.path.and_then(Path::parent) {
             Some(folder) => folder.join(path),
             None => path.to_owned(),
@@ -79,7 +79,7 @@ pub(super) fn check(file: &File, given: &Given, source: &Source<'_>) -> Result<C
     let derives = derives(&otherwise) || routes.iter().any(derives);
     let mut config = Config {
         listen: listen(file, given, source)?,
-        admin: admin(file, given, source)?,
+        admin: admin::admin(file, given, source)?,
         upstream: upstream(file, given, source)?,
         store: store(file, given, source)?,
         scope: scope(file, source)?,
@@ -101,15 +101,7 @@ fn listen(file: &File, given: &Given, source: &Source<'_>) -> Result<Listen, Con
     let typed = &file.listen;
     let address =
         address((LISTEN, given.listen.as_deref()), typed.address.as_ref(), "127.0.0.1:8080", source)?;
-    let tls = match (&typed.tls_certificate, &typed.tls_key) {
-        (Some(certificate), Some(key)) => {
-            Some((source.file(certificate.get_ref()), source.file(key.get_ref())))
-        }
-        (None, None) => None,
-        (Some(one), None) | (None, Some(one)) => {
-            return Err(source.error(&one.span(), "`tls_certificate` and `tls_key` go together"));
-        }
-    };
+    let tls = tls_files(typed.tls_certificate.as_ref(), typed.tls_key.as_ref(), source)?;
     let header_bytes_max = match &typed.header_bytes_max {
         None => 64 << 10,
         Some(size) => match usize::try_from(size.get_ref().0) {
@@ -129,45 +121,22 @@ fn listen(file: &File, given: &Given, source: &Source<'_>) -> Result<Listen, Con
     })
 }
 
-fn admin(file: &File, given: &Given, source: &Source<'_>) -> Result<Admin, ConfigError> {
-    let typed = &file.admin;
-    let address = address((ADMIN, given.admin.as_deref()), typed.address.as_ref(), "127.0.0.1:9090", source)?;
-    let token = match (&given.admin_token, &typed.token, &typed.token_file) {
-        (Some(token), ..) => Some((token.clone(), 0..0)),
-        (None, Some(_), Some(file)) => {
-            return Err(source
-                .error(&file.span(), "`token` and `token_file` are two answers to one question; keep one"));
+/// A certificate and its key: both, or none.
+pub(super) fn tls_files(
+    certificate: Option<&Spanned<PathBuf>>,
+    key: Option<&Spanned<PathBuf>>,
+    source: &Source<'_>,
+) -> Result<Option<TlsFiles>, ConfigError> {
+    match (certificate, key) {
+        (Some(certificate), Some(key)) => Ok(Some(TlsFiles {
+            certificate: source.file(certificate.get_ref()),
+            key: source.file(key.get_ref()),
+        })),
+        (None, None) => Ok(None),
+        (Some(one), None) | (None, Some(one)) => {
+            Err(source.error(&one.span(), "`tls_certificate` and `tls_key` go together"))
         }
-        (None, Some(token), None) => Some((token.get_ref().clone(), token.span())),
-        (None, None, Some(path)) => {
-            let full = source.file(path.get_ref());
-            let text = std::fs::read_to_string(&full).map_err(|error| {
-                source.error(&path.span(), format!("{} could not be read: {error}", full.display()))
-            })?;
-            Some((Secret::new(text.trim()), path.span()))
-        }
-        (None, None, None) => None,
-    };
-    if let Some((token, span)) = &token
-        && token.expose().len() < 16
-    {
-        let message = "the admin token has fewer than 16 characters, which can be guessed; `openssl rand -hex 32` makes a good one";
-        return Err(if given.admin_token.is_some() {
-            ConfigError::of("ONCEGATE_ADMIN_TOKEN", message)
-        } else {
-            source.error(span, message)
-        });
     }
-    if token.is_none() && !address.ip().is_loopback() {
-        let message = format!(
-            "the admin listener would show every record to whoever reaches {address}; set `admin.token_file`, or bind it to 127.0.0.1"
-        );
-        return Err(match (&given.admin, &typed.address) {
-            (None, Some(typed)) => source.error(&typed.span(), message),
-            _ => ConfigError::of(ADMIN, message),
-        });
-    }
-    Ok(Admin { address, token: token.map(|(token, _)| token) })
 }
 
 fn upstream(file: &File, given: &Given, source: &Source<'_>) -> Result<Upstream, ConfigError> {
@@ -388,7 +357,7 @@ fn pause(
     }
 }
 
-fn positive(
+pub(super) fn positive(
     given: Option<&Spanned<Count>>,
     default: usize,
     source: &Source<'_>,
@@ -402,7 +371,7 @@ fn positive(
     }
 }
 
-fn address(
+pub(super) fn address(
     (flag, given): (&str, Option<&str>),
     typed: Option<&Spanned<String>>,
     default: &str,

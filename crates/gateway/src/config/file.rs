@@ -58,6 +58,10 @@ pub(crate) struct Admin {
     pub(crate) address: Option<Spanned<String>>,
     pub(crate) token: Option<Spanned<Secret>>,
     pub(crate) token_file: Option<Spanned<PathBuf>>,
+    pub(crate) tls_certificate: Option<Spanned<PathBuf>>,
+    pub(crate) tls_key: Option<Spanned<PathBuf>>,
+    pub(crate) plaintext: Option<Spanned<bool>>,
+    pub(crate) connections_max: Option<Spanned<Count>>,
 }
 
 /// `[upstream]`

@@ -8,6 +8,7 @@ use oncegate_core::record::AfterRetention;
 use toml::Spanned;
 
 use super::Config;
+use super::admin;
 use super::check::Source;
 use super::file::{self, File};
 use super::reconcile;
@@ -19,6 +20,7 @@ use super::word::Span;
 
 pub(super) fn warnings(config: &Config, file: &File, source: &Source<'_>) -> Vec<String> {
     let mut warnings = check_protection(config, file, source);
+    warnings.extend(admin::warning(&config.admin, &file.admin, source));
     let from_request = request::warnings(&file.request).into_iter();
     warnings.extend(from_request.map(|(span, words)| format!("{}{words}", source.line(Some(span)))));
     warnings.extend(check_scope(config, file, source));

@@ -34,7 +34,7 @@ impl Progress {
 }
 
 impl ClientBody {
-    pub(super) fn new(incoming: Incoming, patience: Duration) -> Self {
+    pub(crate) fn new(incoming: Incoming, patience: Duration) -> Self {
         let progress = Progress(Arc::new(Mutex::new(Instant::now())));
         Self { incoming, patience, silence: None, progress }
     }

@@ -30,8 +30,21 @@ const WRONG: &[(&str, &str)] = &[
     ),
     (
         "[admin]\naddress = \"0.0.0.0:9090\"",
-        "2:11: the admin listener would show every record to whoever reaches 0.0.0.0:9090; set `admin.token_file`, or bind it to 127.0.0.1",
+        "2:11: the admin listener would show every record to every client that reaches 0.0.0.0:9090; set `admin.token_file`, or bind it to 127.0.0.1 or unix:PATH",
     ),
+    (
+        "[admin]\naddress = \"0.0.0.0:9090\"\ntoken = \"0123456789abcdef\"",
+        "2:11: the admin token and all records would cross the network to 0.0.0.0:9090 in clear text; set `admin.tls_certificate` and `admin.tls_key`, bind it to 127.0.0.1 or unix:PATH, or say `plaintext = true` under [admin] if the network is trusted",
+    ),
+    (
+        "[admin]\naddress = \"unix:\"",
+        "2:11: expected the path of a Unix socket, such as unix:/run/oncegate/admin.sock",
+    ),
+    (
+        "[admin]\naddress = \"unix:a.sock\"\ntls_certificate = \"a.pem\"\ntls_key = \"b.pem\"",
+        "3:19: a Unix socket is not encrypted; drop the certificate",
+    ),
+    ("[admin]\ntls_key = \"b.pem\"", "2:11: `tls_certificate` and `tls_key` go together"),
     (
         "[admin]\ntoken = \"short\"",
         "2:9: the admin token has fewer than 16 characters, which can be guessed; `openssl rand -hex 32` makes a good one",
@@ -382,7 +395,7 @@ fn a_wrong_flag_is_named() {
         ),
         (
             Given { admin: text("0.0.0.0:9090"), ..upstream() },
-            "--admin (ONCEGATE_ADMIN): the admin listener would show every record to whoever reaches 0.0.0.0:9090; set `admin.token_file`, or bind it to 127.0.0.1",
+            "--admin (ONCEGATE_ADMIN): the admin listener would show every record to every client that reaches 0.0.0.0:9090; set `admin.token_file`, or bind it to 127.0.0.1 or unix:PATH",
         ),
         (
             Given { admin_token: Some(Secret::new("secret")), ..upstream() },

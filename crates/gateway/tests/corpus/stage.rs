@@ -100,7 +100,7 @@ impl<'s> Stage<'s> {
 
     /// Ends the gateway, and gives everything that went wrong.
     pub(crate) async fn finish(mut self) -> Vec<String> {
-        let keys = keys(self.gateway.admin_address()).await;
+        let keys = keys(self.gateway.admin_address().tcp().unwrap()).await;
         let mut attempts = HashSet::new();
         for (case, request) in &self.protected {
             let text = |name| request.header(name).map(|value| String::from_utf8_lossy(value).into_owned());

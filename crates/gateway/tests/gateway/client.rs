@@ -29,9 +29,18 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// By nobody.
+    /// Without credentials.
     pub(crate) fn anonymous(method: &str, path: &str) -> Self {
-        let head = format!("{method} {path} HTTP/1.1\r\nhost: api.test\r\n").into_bytes();
+        Self::to_host(method, path, "api.test")
+    }
+
+    /// To an admin listener of this machine.
+    pub(crate) fn operator(method: &str, path: &str) -> Self {
+        Self::to_host(method, path, "localhost")
+    }
+
+    fn to_host(method: &str, path: &str, host: &str) -> Self {
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: {host}\r\n").into_bytes();
         Self { head, body: Vec::new(), is_chunked: false, is_head: method == "HEAD" }
     }
 

@@ -143,9 +143,9 @@ async fn a_refusal_is_put_before_an_operator_who_may_have_it_tried_again() {
     assert_eq!(parked.last_error.unwrap().to_string(), "refused: status 422");
     let listed = admin(&gateway, "/api/v1/jobs/parked").await.json();
     assert_eq!(listed["jobs"][0]["id"], job.id.to_string());
-    let call = Call::anonymous("POST", &format!("/api/v1/jobs/{}/retry", job.id))
+    let call = Call::operator("POST", &format!("/api/v1/jobs/{}/retry", job.id))
         .json(r#"{"reason":"mended","operator":"ada"}"#);
-    let retried = call.send(gateway.admin_address()).await;
+    let retried = call.send(gateway.admin_address().tcp().unwrap()).await;
     assert_eq!(retried.status, 200, "{retried:?}");
     service.until(&job, |stage| matches!(stage, JobStage::Done(_))).await;
     gateway.shut_down().await;
@@ -161,8 +161,8 @@ async fn a_refusal_is_put_before_an_operator_who_may_end_it() {
     let withdraw = async || {
         let path = format!("/api/v1/jobs/{}/withdraw", job.id);
         let call =
-            Call::anonymous("POST", &path).json(r#"{"reason":"the customer has left","operator":"ada"}"#);
-        call.send(gateway.admin_address()).await
+            Call::operator("POST", &path).json(r#"{"reason":"the customer has left","operator":"ada"}"#);
+        call.send(gateway.admin_address().tcp().unwrap()).await
     };
     let done = withdraw().await;
     assert_eq!(

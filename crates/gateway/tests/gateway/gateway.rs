@@ -37,7 +37,7 @@ pub(crate) fn config(upstream: &str, toml: &str) -> Config {
 
 /// A gateway in front of this address.
 pub(crate) async fn start(upstream: &str, toml: &str) -> Gateway {
-    Gateway::start(config(upstream, toml), None).await.unwrap_or_else(|error| panic!("{error}"))
+    Box::pin(Gateway::start(config(upstream, toml), None)).await.unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// In front of this address, without TLS.
@@ -85,7 +85,7 @@ impl Stage {
 
 /// Asks the admin listener.
 pub(crate) async fn admin(gateway: &Gateway, path: &str) -> Reply {
-    Call::anonymous("GET", path).send(gateway.admin_address()).await
+    Call::operator("GET", path).send(gateway.admin_address().tcp().unwrap()).await
 }
 
 pub(crate) async fn record(gateway: &Gateway, key: &str) -> Option<Value> {

@@ -6,7 +6,9 @@
 
 mod acts;
 mod admin;
+mod admin_access;
 mod bodies;
+mod certificates;
 mod client;
 mod deferred;
 mod effects;
@@ -15,6 +17,7 @@ mod forwarding;
 mod frames;
 mod gateway;
 mod headers;
+mod http1;
 mod http2;
 mod idle;
 mod keys;

@@ -34,7 +34,7 @@ async fn it_lists_the_routes_that_are_served() {
         let path = path.replace("{id}", "op_00000000000000000000000000");
         let methods: Vec<_> = methods.as_object().unwrap().keys().map(|name| name.to_uppercase()).collect();
         for method in ["GET", "POST", "PUT", "PATCH", "DELETE"] {
-            let got = Call::anonymous(method, &path).send(stage.gateway.admin_address()).await;
+            let got = Call::operator(method, &path).send(stage.gateway.admin_address().tcp().unwrap()).await;
             if methods.iter().all(|described| described != method) {
                 assert_eq!(got.status, 405, "{method} {path}");
                 continue;
@@ -143,8 +143,8 @@ async fn what_is_said_of_acts_is_as_described() {
         ("retry", id, &right, 200),
         ("retry", id, &right, 409),
     ] {
-        let call = Call::anonymous("POST", &format!("/api/v1/records/{id}/{verb}")).json(body);
-        let reply = call.send(stage.gateway.admin_address()).await;
+        let call = Call::operator("POST", &format!("/api/v1/records/{id}/{verb}")).json(body);
+        let reply = call.send(stage.gateway.admin_address().tcp().unwrap()).await;
         assert_eq!(reply.status, status, "{verb} {body}: {reply:?}");
         is_as_described(&document, &format!("/api/v1/records/{{id}}/{verb}"), "post", &reply);
     }

@@ -28,9 +28,9 @@ async fn gated(toml: &str) -> (Gate, Stage) {
 
 /// Begins to shut down, and returns when that is known.
 async fn begin(gateway: Gateway) -> JoinHandle<bool> {
-    let asked = gateway.admin_address();
+    let asked = gateway.admin_address().tcp().unwrap();
     let ending = tokio::spawn(gateway.shut_down());
-    let asking = async { while Call::anonymous("GET", "/readyz").send(asked).await.status == 200 {} };
+    let asking = async { while Call::operator("GET", "/readyz").send(asked).await.status == 200 {} };
     within(asking).await;
     ending
 }
@@ -38,7 +38,7 @@ async fn begin(gateway: Gateway) -> JoinHandle<bool> {
 #[tokio::test]
 async fn what_is_in_flight_is_answered() {
     let (gate, stage) = gated("").await;
-    let (addr, asked) = (stage.addr(), stage.gateway.admin_address());
+    let (addr, asked) = (stage.addr(), stage.gateway.admin_address().tcp().unwrap());
     let mut protected = Call::pay("one").open(addr).await;
     gate.entered().await;
     let mut passing = Call::get("/").open(addr).await;
@@ -48,7 +48,7 @@ async fn what_is_in_flight_is_answered() {
     assert_eq!(idle.ask(&Call::anonymous("GET", "/.oncegate/")).await.status, 404);
 
     let ending = begin(stage.gateway).await;
-    let ready = Call::anonymous("GET", "/readyz").send(asked).await;
+    let ready = Call::operator("GET", "/readyz").send(asked).await;
     assert_eq!((ready.status, &ready.json()["life"]), (503, &"draining".into()));
     assert!(TcpStream::connect(addr).await.is_err(), "nobody new");
     idle.closed().await;

@@ -15,9 +15,9 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 use crate::client::within;
 
 /// The files, all PEM; for `localhost`, `127.0.0.1`, and nobody else.
-#[derive(Debug)]
 pub(crate) struct Certificates {
     folder: TempDir,
+    issuer: Box<Issuer<'static, KeyPair>>,
 }
 
 impl Certificates {
@@ -27,28 +27,47 @@ impl Certificates {
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         authority.key_usages = vec![KeyUsagePurpose::KeyCertSign];
         let signed = authority.self_signed(&authority_key).unwrap();
-        let issuer = Issuer::new(authority, authority_key);
-        let key = KeyPair::generate().unwrap();
-        let server = CertificateParams::new(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
-        let server = server.signed_by(&key, &issuer).unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        for (name, text) in
-            [("authority.pem", signed.pem()), ("server.pem", server.pem()), ("key.pem", key.serialize_pem())]
-        {
-            std::fs::write(folder.path().join(name), text).unwrap();
-        }
-        Self { folder }
+        let issuer = Box::new(Issuer::new(authority, authority_key));
+        let certificates = Self { folder: tempfile::tempdir().unwrap(), issuer };
+        certificates.write("authority.pem", &signed.pem());
+        certificates.renew(2030);
+        certificates
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    /// A new certificate and key in place of the old, until the first day of this year.
+    pub(crate) fn renew(&self, expires: i32) {
+        let key = KeyPair::generate().unwrap();
+        let mut server = CertificateParams::new(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+        server.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        server.not_after = rcgen::date_time_ymd(expires, 1, 1);
+        let server = server.signed_by(&key, &self.issuer).unwrap();
+        self.write("server.pem", &server.pem());
+        self.write("key.pem", &key.serialize_pem());
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).unwrap();
+    }
+
+    /// What the certificate file holds now.
+    pub(crate) fn certificate(&self) -> CertificateDer<'static> {
+        CertificateDer::from_pem_file(self.path("server.pem")).unwrap()
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
     /// `[listen]` with TLS.
     pub(crate) fn listen(&self) -> String {
+        format!("[listen]\n{}", self.files())
+    }
+
+    /// What a listener's section has to say to use them.
+    pub(crate) fn files(&self) -> String {
         let (certificate, key) = (self.path("server.pem"), self.path("key.pem"));
         let (certificate, key) = (certificate.display(), key.display());
-        format!("[listen]\ntls_certificate = \"{certificate}\"\ntls_key = \"{key}\"\n")
+        format!("tls_certificate = \"{certificate}\"\ntls_key = \"{key}\"\n")
     }
 
     /// What `[upstream]` has to say to trust it.

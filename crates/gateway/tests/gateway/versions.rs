@@ -76,7 +76,8 @@ async fn through(inn: (u8, bool), out: (u8, bool), host: &str) {
         toml.push_str(&certificates.listen());
     }
     let scheme = if out.1 { "https" } else { "http" };
-    let gateway = start(&format!("{scheme}://localhost:{}/v1", upstream.addr.port()), &toml).await;
+    let behind = format!("{scheme}://localhost:{}/v1", upstream.addr.port());
+    let gateway = Box::new(Box::pin(start(&behind, &toml)).await);
     let mut client = Client::connect(&certificates, gateway.address(), inn.0, inn.1).await;
 
     let case = format!("in {inn:?}, out {out:?}, host {host}");
