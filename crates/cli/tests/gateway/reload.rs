@@ -1,7 +1,15 @@
 //! SIGHUP: the file is read again.
 
-use oncegate_test_servers::wait_until;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use oncegate_test_servers::{Certificate, wait_until};
 use rustix::process::Signal;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 
 use crate::upstream::Upstream;
 use crate::world::{Place, charge};
@@ -30,7 +38,7 @@ async fn routes_are_taken_over_and_a_wrong_file_changes_nothing() {
     let wrong =
         place.configure(&upstream.url(), "[[route]]\nmatch = \"POST /charges\"\nprofile = \"paiments\"\n");
     gateway.signal(Signal::HUP);
-    gateway.hear("the file was not taken over, and everything stays as it was");
+    gateway.hear("the file was not taken over, and every setting stays as it was");
     // Where it is wrong, and what.
     let text = std::fs::read_to_string(&wrong).unwrap();
     let line = text.lines().position(|line| line.contains("paiments")).unwrap() + 1;
@@ -99,4 +107,79 @@ async fn a_shutdown_drains_for_as_long_as_the_last_file_says() {
     assert_eq!(gateway.terminate(), 0, "{}", gateway.said());
     assert!(gateway.said().contains("for up to 20ms"), "{}", gateway.said());
     client.reply().await.unwrap().expect_problem(504, "outcome_unknown");
+}
+
+/// The certificate that a new connection is shown, if one of these authorities stands for it.
+async fn shown(to: SocketAddr, trusted: &[Certificate]) -> CertificateDer<'static> {
+    let mut roots = RootCertStore::empty();
+    for certificate in trusted {
+        roots.add(CertificateDer::from_pem_file(&certificate.authority).unwrap()).unwrap();
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = config.unwrap().with_root_certificates(roots).with_no_client_auth();
+    let stream = TcpStream::connect(to).await.unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
+    stream.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned()
+}
+
+/// A certificate was renewed in time, and the gateway showed the old one until it had expired.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificates_are_read_again() {
+    let (place, upstream) = (Place::sqlite(), Upstream::start().await);
+    let both = ["first", "second"].map(|name| {
+        let folder = place.path().join(name);
+        std::fs::create_dir(&folder).unwrap();
+        Certificate::new(&folder)
+    });
+    let (chain, key) = (place.path().join("chain.pem"), place.path().join("key.pem"));
+    let take = |certificate: &Certificate| {
+        std::fs::copy(&certificate.certificate, &chain).unwrap();
+        std::fs::copy(&certificate.key, &key).unwrap();
+        CertificateDer::from_pem_file(&chain).unwrap()
+    };
+    let first = take(&both[0]);
+    let file = place.configure(&upstream.url(), "");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let tls = "tls_certificate = \"chain.pem\"\ntls_key = \"key.pem\"\n";
+    let text = text.replace("[listen]\n", &format!("[listen]\n{tls}"));
+    let text = text.replace("[admin]\n", &format!("[admin]\n{tls}"));
+    std::fs::write(&file, &text).unwrap();
+    let gateway = crate::process::Gateway::start(&file);
+    let listeners = [gateway.address, gateway.admin];
+    for to in listeners {
+        assert_eq!(shown(to, &both).await, first);
+    }
+    let second = take(&both[1]);
+    gateway.signal(Signal::HUP);
+    for listener in ["public", "admin"] {
+        let words =
+            format!("reloaded the TLS certificate listener=\"{listener}\" expires=\"4096-01-01T00:00:00Z\"");
+        gateway.hear(&words);
+    }
+    for to in listeners {
+        assert_eq!(shown(to, &both).await, second);
+    }
+    std::fs::write(&chain, "half a certifi").unwrap();
+    gateway.signal(Signal::HUP);
+    wait_until("both say that it cannot be used", || {
+        let words = "ERROR the TLS certificate was not reloaded, and the old one stays in use";
+        gateway.said().matches(words).count() == 2
+    });
+    for to in listeners {
+        assert_eq!(shown(to, &both).await, second);
+    }
+
+    // A mistake in the file does not keep a renewed certificate out.
+    take(&both[0]);
+    std::fs::write(&file, "nonsense").unwrap();
+    gateway.signal(Signal::HUP);
+    gateway.hear("the file was not taken over, and every setting stays as it was");
+    wait_until("both are reloaded again", || {
+        gateway.said().matches(" reloaded the TLS certificate").count() == 4
+    });
+    for to in listeners {
+        assert_eq!(shown(to, &both).await, first);
+    }
 }

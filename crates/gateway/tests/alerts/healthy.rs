@@ -7,7 +7,7 @@ use oncegate_core::record::Record;
 use oncegate_engine::{Asking, Engine, Found, Options, Probe, Route};
 use oncegate_store::memory::MemoryStore;
 
-use crate::by_gateway::{gateway, tell_without_signature};
+use crate::by_gateway::{gateway, gateway_with_tls, tell_without_signature};
 use crate::by_outbox::{self, DONE, Says};
 use crate::by_workers::quick;
 use crate::hurried::hurried;
@@ -72,7 +72,10 @@ async fn nothing_fires_and_everything_asked_for_is_scraped() {
     // Beside it a whole gateway, which counts into the same place and shows it.
     let upstream = Upstream::numbered().await;
     let gateway = gateway(&counting, &upstream).await;
-    let mut watched = Watched::scraping(gateway.admin_address());
+    let folder = tempfile::tempdir().unwrap();
+    let in_a_month = Duration::from_hours(30 * 24);
+    let _with_tls = gateway_with_tls(&counting, &upstream, folder.path(), in_a_month).await;
+    let mut watched = Watched::scraping(gateway.admin_address().tcp().unwrap());
     watched.until_scraped().await;
     // And promises that are kept.
     let promising = start(MemoryStore::new(), Options::default()).await;
