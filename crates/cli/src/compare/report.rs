@@ -222,11 +222,57 @@ fn line(difference: &Difference<'_>) -> String {
     fields.map(|field| quoted(&field)).join(",")
 }
 
-/// RFC 4180.
+/// One cell: RFC 4180, and no formula for the spreadsheet that opens the file.
 fn quoted(field: &str) -> String {
+    let prefix = if is_formula(field) { "'" } else { "" };
     if field.contains([',', '"', '\n', '\r']) {
-        format!("\"{}\"", field.replace('"', "\"\""))
+        format!("\"{prefix}{}\"", field.replace('"', "\"\""))
     } else {
-        field.to_owned()
+        format!("{prefix}{field}")
+    }
+}
+
+/// Whether a spreadsheet could take the cell for a formula, by the list of OWASP's page on CSV
+/// injection. Keys and references come from clients and providers. A negative number is none.
+fn is_formula(field: &str) -> bool {
+    const BEGINNINGS: [char; 11] = ['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠'];
+    field.starts_with(BEGINNINGS) && !field.strip_prefix('-').is_some_and(is_plain_number)
+}
+
+fn is_plain_number(text: &str) -> bool {
+    let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    is_digits(whole) && is_digits(fraction)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn no_cell_is_a_formula_and_numbers_stay_numbers() {
+        for (field, cell) in [
+            ("=1+2", "'=1+2"),
+            ("=HYPERLINK(\"http://evil.test\",\"x\")", "\"'=HYPERLINK(\"\"http://evil.test\"\",\"\"x\"\")\""),
+            ("+1", "'+1"),
+            ("@SUM(A1)", "'@SUM(A1)"),
+            ("-cmd|' /C calc'!A0", "'-cmd|' /C calc'!A0"),
+            ("-1+2", "'-1+2"),
+            ("-", "'-"),
+            ("-1.", "'-1."),
+            ("-100; -200", "'-100; -200"),
+            ("\t=1", "'\t=1"),
+            ("\r=1", "\"'\r=1\""),
+            ("\n=1", "\"'\n=1\""),
+            ("＝1", "'＝1"),
+            ("-100", "-100"),
+            ("-12.50", "-12.50"),
+            ("100", "100"),
+            ("a=b", "a=b"),
+            ("order-1, two", "\"order-1, two\""),
+            ("", ""),
+        ] {
+            assert_eq!(quoted(field), cell, "{field:?}");
+        }
     }
 }
