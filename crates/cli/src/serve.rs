@@ -101,7 +101,9 @@ async fn serve(args: &Args, config: Config) -> ExitCode {
         Ok(gateway) => gateway,
         Err(error) => return failed(&error.to_string()),
     };
-    for warning in gateway.warnings() {
+    // What could be seen before the store was opened has been said.
+    let is_new = |warning: &&String| !config.warnings.iter().any(|said| said.ends_with(warning.as_str()));
+    for warning in gateway.warnings().iter().filter(is_new) {
         tracing::warn!("{warning}");
     }
     let scheme = if config.listen.tls.is_some() { "https" } else { "http" };

@@ -58,7 +58,8 @@ macro_rules! on_any {
 }
 
 impl AnyStore {
-    /// What about the store, as it is set up, would lose acknowledged keys: for the start of a service to say.
+    /// What about the store, as it is set up, would lose acknowledged keys or show them to others: for
+    /// the start of a service to say.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         match self {
@@ -66,7 +67,7 @@ impl AnyStore {
                 vec!["memory: everything is lost when this process ends, and every key runs again".to_owned()]
             }
             #[cfg(feature = "sqlite")]
-            Self::Sqlite(_) => Vec::new(),
+            Self::Sqlite(store) => store.warnings().to_vec(),
             #[cfg(feature = "postgres")]
             Self::Postgres(store) => store.warnings().iter().map(ToString::to_string).collect(),
             #[cfg(feature = "redis")]

@@ -25,6 +25,17 @@ pub async fn open_existing(url: &str) -> Result<AnyStore, OpenError> {
     open_as(url, Opening::Existing).await
 }
 
+/// What can be said against a store before it is opened, with the remedy: a file of SQLite that
+/// other users can read. Nothing is created.
+#[must_use]
+pub fn warnings_of(url: &str) -> Vec<String> {
+    match url.strip_prefix("sqlite://") {
+        #[cfg(feature = "sqlite")]
+        Some(path) => oncegate_store_sql::SqliteOptions::new(path).warnings(),
+        _ => Vec::new(),
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Opening {
     Migrates,

@@ -103,10 +103,17 @@ impl SqliteOptions {
         self
     }
 
-    /// Opens the file. Blocks for as long as that takes: do it before serving.
+    /// What others can do with the file as it is now, with the remedy; nothing if it is not there.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        file::mode_warnings(&self.path)
+    }
+
+    /// Opens the file. A new one has mode 0600. Blocks for as long as that takes: do it before serving.
     pub fn open(self) -> Result<SqliteStore> {
         migrate::run(&self)?;
         let shared = Shared::default();
+        let warnings = self.warnings();
         Ok(SqliteStore {
             writer: Writer::start(&self, shared.clone())?,
             shared,
@@ -115,6 +122,7 @@ impl SqliteOptions {
             pages: ConnectionThread::start("pages", connection::for_reading(&self)?)?,
             turns: Turns::default(),
             watermark: Watermark::default(),
+            warnings,
             clock: self.clock,
         })
     }
@@ -135,6 +143,8 @@ pub struct SqliteStore {
     /// Whose turn it is to write, in this process.
     turns: Turns,
     watermark: Watermark,
+    /// What others could do with the file when it was opened.
+    warnings: Vec<String>,
     clock: Clock,
 }
 
@@ -142,6 +152,12 @@ impl SqliteStore {
     /// Opens the file at `path`, creating and migrating it.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         SqliteOptions::new(path).open()
+    }
+
+    /// What other users of the machine could do with the file when it was opened, with the remedy.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 }
 

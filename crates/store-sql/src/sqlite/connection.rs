@@ -5,8 +5,8 @@ use std::time::Instant;
 use oncegate_store::{Effect, Kind, Result, StoreError};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use super::SqliteOptions;
 use super::error::{CannotOpen, Failure, store_error};
+use super::{SqliteOptions, file};
 
 /// Pages that a connection may keep, in KiB. The happy path appends, and reads what it has just written; whatever else is read is in the system's own cache, one
 /// call away. (2 and 64 MiB were equally quick; see docs/decisions/0003-sqlite-layout.md.)
@@ -42,6 +42,7 @@ const SYNCHRONOUS_FULL: i64 = 2;
 pub(super) fn open(options: &SqliteOptions) -> std::result::Result<Connection, Failure> {
     let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     if !options.is_existing {
+        file::create_private(&options.path);
         flags |= OpenFlags::SQLITE_OPEN_CREATE;
     }
     let connection = Connection::open_with_flags(&options.path, flags)

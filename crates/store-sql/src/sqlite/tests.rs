@@ -398,3 +398,41 @@ fn what_is_due_survives_a_reopening() {
     block_on(place.open().apply(&[insert(&row)])).unwrap();
     assert_eq!(block_on(place.open().due(Due::Doubted, FAR_AHEAD, 10)).unwrap().records, [row]);
 }
+
+// ---- The modes of the files -------------------------------------------------------------------------------------------
+
+/// Stored answers and credentials of customers stood in a file that every user of the machine
+/// could read.
+#[test]
+#[cfg(unix)]
+fn a_new_file_is_its_owners_only_and_a_wider_one_is_warned_of() {
+    use std::fs::{Permissions, metadata, set_permissions};
+    use std::os::unix::fs::PermissionsExt as _;
+    let place = Place::new();
+    let modes = || {
+        let names = ["records.db", "records.db-wal", "records.db-shm"];
+        names.map(|name| metadata(place.0.path().join(name)).unwrap().permissions().mode() & 0o777)
+    };
+    assert_eq!(SqliteOptions::new(place.file()).warnings(), Vec::<String>::new(), "there is no file yet");
+    let store = place.open();
+    block_on(store.apply(&[insert(&reserved("a", 1, LONG_AGO))])).unwrap();
+    assert_eq!(modes(), [0o600; 3]);
+    assert_eq!(store.warnings(), Vec::<String>::new());
+    // What an earlier release, or an operator, has left wider is left as it is, and said.
+    set_permissions(place.file(), Permissions::from_mode(0o640)).unwrap();
+    let again = place.open();
+    assert_eq!(modes(), [0o640, 0o600, 0o600]);
+    let [warning] = again.warnings() else { panic!("{:?}", again.warnings()) };
+    let file = place.file();
+    let expected = format!(
+        "{0} has mode 0640: other users of this machine can read or change stored requests and responses; run `chmod 600 {0}`",
+        file.display()
+    );
+    assert_eq!(*warning, expected);
+    assert_eq!(SqliteOptions::new(&file).warnings(), [expected]);
+    // The log holds the same rows.
+    set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+    set_permissions(place.0.path().join("records.db-wal"), Permissions::from_mode(0o604)).unwrap();
+    let warnings = SqliteOptions::new(&file).warnings();
+    assert!(matches!(&warnings[..], [one] if one.contains("records.db-wal has mode 0604")), "{warnings:?}");
+}
