@@ -17,6 +17,7 @@ use super::rules::Rule;
 use super::scope::From;
 use super::show::shown;
 use super::word::Span;
+use crate::reconcile::{RecordAt, Target};
 
 pub(super) fn warnings(config: &Config, file: &File, source: &Source<'_>) -> Vec<String> {
     let mut warnings = check_protection(config, file, source);

@@ -1,7 +1,8 @@
 //! Whether an event is from who it says: Standard Webhooks, and Stripe's scheme.
 //!
-//! **Invariant:** signatures are compared in constant time, over the body's own bytes, and a secret is never empty. Whether the moment
-//! fits is asked last, so that "stale" is said only of what was truly signed.
+//! **Invariant:** signatures cover the body's own bytes, HMACs are compared in constant time, a secret is never empty, and a key
+//! verifies signatures of its own kind only. Whether the moment fits is asked last, so that "stale" is said only of what was truly
+//! signed.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use http::HeaderMap;
 use oncegate_core::time::Timestamp;
+use ring::signature::{ED25519, UnparsedPublicKey};
 use sha2::Sha256;
 
 /// With or without `=` at its end.
@@ -24,48 +26,87 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 const SIGNATURES_MAX: usize = 8;
 /// A secret that can be guessed is none.
 const SECRET_BYTES_MIN: usize = 16;
+/// A public key of Ed25519.
+const PUBLIC_KEY_BYTES: usize = 32;
 
 /// How events are signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
-    /// <https://www.standardwebhooks.com>, symmetric.
+    /// <https://www.standardwebhooks.com>: HMAC-SHA256 with a shared secret (`v1`), or Ed25519 with the
+    /// provider's public key (`v1a`).
     Standard,
     /// The header `Stripe-Signature`.
     Stripe,
 }
 
-/// What the gateway and a provider share.
+/// What a provider's signatures are verified with.
 #[derive(Clone, PartialEq, Eq)]
-pub struct SigningSecret(Vec<u8>);
+pub struct SigningSecret(Key);
+
+#[derive(Clone, PartialEq, Eq)]
+enum Key {
+    /// The gateway and the provider share it: HMAC-SHA256.
+    Shared(Vec<u8>),
+    /// The provider keeps the private half: Ed25519.
+    Public([u8; PUBLIC_KEY_BYTES]),
+}
 
 impl SigningSecret {
     /// Reads one as its provider shows it; the words say what is wrong with it, and nothing of it.
     pub fn parse(scheme: Scheme, text: &str) -> Result<Self, &'static str> {
         let bytes = match scheme {
-            Scheme::Standard => {
-                let encoded = text
-                    .strip_prefix("whsec_")
-                    .ok_or("is not a secret of Standard Webhooks: they begin with whsec_")?;
-                BASE64
+            Scheme::Standard => match (text.strip_prefix("whsec_"), text.strip_prefix("whpk_")) {
+                (Some(encoded), _) => BASE64
                     .decode(encoded)
-                    .map_err(|_| "is not a secret of Standard Webhooks: whsec_ is followed by base64")?
-            }
+                    .map_err(|_| "is not a secret of Standard Webhooks: whsec_ is followed by base64")?,
+                (None, Some(encoded)) => return Self::public(encoded),
+                (None, None) if text.starts_with("whsk_") => {
+                    return Err(
+                        "is a private key of Standard Webhooks, which only the provider may have: the \
+                                gateway needs the public key, which begins with whpk_",
+                    );
+                }
+                (None, None) => {
+                    return Err(
+                        "is not a secret of Standard Webhooks: shared secrets begin with whsec_, and \
+                                public keys with whpk_",
+                    );
+                }
+            },
             // The whole text, whatever it looks like.
             Scheme::Stripe => text.as_bytes().to_vec(),
         };
         if bytes.len() < SECRET_BYTES_MIN {
             return Err("is empty, or so short that it can be guessed: a secret has at least 16 bytes");
         }
-        Ok(Self(bytes))
+        Ok(Self(Key::Shared(bytes)))
     }
 
-    fn signed(&self, before: &[&[u8]], body: &[u8], signature: &[u8]) -> bool {
-        let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&self.0) else { return false };
-        for piece in before {
-            mac.update(piece);
+    fn public(encoded: &str) -> Result<Self, &'static str> {
+        let bytes =
+            BASE64.decode(encoded).ok().and_then(|bytes| <[u8; PUBLIC_KEY_BYTES]>::try_from(bytes).ok());
+        let key = bytes
+            .ok_or("is not a public key of Standard Webhooks: whpk_ is followed by 32 bytes in base64")?;
+        Ok(Self(Key::Public(key)))
+    }
+
+    fn signed(&self, before: &[&[u8]], body: &[u8], signature: &Signature) -> bool {
+        match (&self.0, signature) {
+            (Key::Shared(secret), Signature::Hmac(signature)) => {
+                let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(secret) else { return false };
+                for piece in before {
+                    mac.update(piece);
+                }
+                mac.update(body);
+                mac.verify_slice(signature).is_ok()
+            }
+            (Key::Public(key), Signature::Ed25519(signature)) => {
+                let message = [before.concat().as_slice(), body].concat();
+                UnparsedPublicKey::new(&ED25519, key).verify(&message, signature).is_ok()
+            }
+            // A public key is no secret: anyone could make an HMAC with it.
+            (Key::Shared(_), Signature::Ed25519(_)) | (Key::Public(_), Signature::Hmac(_)) => false,
         }
-        mac.update(body);
-        mac.verify_slice(signature).is_ok()
     }
 }
 
@@ -73,6 +114,14 @@ impl fmt::Debug for SigningSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SigningSecret(…)")
     }
+}
+
+/// A signature, by its kind.
+enum Signature {
+    /// `v1`.
+    Hmac(Vec<u8>),
+    /// `v1a`.
+    Ed25519(Vec<u8>),
 }
 
 /// Why an event is not believed.
@@ -132,7 +181,7 @@ pub fn verify(
         None => vec![signed.timestamp.as_bytes(), b"."],
     };
     let is_signed =
-        |signature: &Vec<u8>| secrets.iter().any(|secret| secret.signed(&before, body, signature));
+        |signature: &Signature| secrets.iter().any(|secret| secret.signed(&before, body, signature));
     if !signed.signatures.iter().any(is_signed) {
         return Err(Unverified::Wrong);
     }
@@ -146,11 +195,11 @@ struct Signed<'a> {
     id: Option<&'a str>,
     timestamp: &'a str,
     at: i64,
-    signatures: Vec<Vec<u8>>,
+    signatures: Vec<Signature>,
 }
 
 impl<'a> Signed<'a> {
-    fn new(id: Option<&'a str>, timestamp: &'a str, signatures: Vec<Vec<u8>>) -> Result<Self, Unverified> {
+    fn new(id: Option<&'a str>, timestamp: &'a str, signatures: Vec<Signature>) -> Result<Self, Unverified> {
         let is_number = timestamp.bytes().all(|byte| byte.is_ascii_digit());
         let at = timestamp.parse().ok().filter(|_| is_number).ok_or(Unverified::Malformed)?;
         if !(1..=SIGNATURES_MAX).contains(&signatures.len()) {
@@ -160,15 +209,18 @@ impl<'a> Signed<'a> {
     }
 }
 
-/// `webhook-id`, `webhook-timestamp`, and `webhook-signature: v1,… v1,…`
+/// `webhook-id`, `webhook-timestamp`, and `webhook-signature: v1,… v1a,…`
 fn standard(headers: &HeaderMap) -> Result<Signed<'_>, Unverified> {
     let signatures = only(headers, "webhook-signature")?.ok_or(Unverified::Unsigned)?;
     let id = only(headers, "webhook-id")?.ok_or(Unverified::Unsigned)?;
     let timestamp = only(headers, "webhook-timestamp")?.ok_or(Unverified::Unsigned)?;
-    // Other versions are other schemes: asymmetric ones, and those to come.
-    let ours = signatures.split(' ').filter_map(|signature| signature.strip_prefix("v1,"));
-    let signatures = ours.filter_map(|signature| BASE64.decode(signature).ok()).collect();
-    Signed::new(Some(id), timestamp, signatures)
+    // Other versions are other schemes, which are to come.
+    let ours = signatures.split(' ').filter_map(|signature| match signature.split_once(',')? {
+        ("v1", encoded) => BASE64.decode(encoded).ok().map(Signature::Hmac),
+        ("v1a", encoded) => BASE64.decode(encoded).ok().map(Signature::Ed25519),
+        _ => None,
+    });
+    Signed::new(Some(id), timestamp, ours.collect())
 }
 
 /// `Stripe-Signature: t=…,v1=…,v1=…`
@@ -179,7 +231,7 @@ fn stripe(headers: &HeaderMap) -> Result<Signed<'_>, Unverified> {
         match pair.trim().split_once('=') {
             Some(("t", at)) if timestamp.is_none() => timestamp = Some(at),
             Some(("t", _)) | None => return Err(Unverified::Malformed),
-            Some(("v1", signature)) => signatures.extend(hex(signature)),
+            Some(("v1", signature)) => signatures.extend(hex(signature).map(Signature::Hmac)),
             Some(_) => {}
         }
     }
@@ -276,7 +328,7 @@ mod tests {
         // A signature is whole, or none.
         assert_eq!(check("v1,g0hM9SsE"), Err(Unverified::Wrong));
         assert_eq!(check("v1,"), Err(Unverified::Wrong));
-        assert_eq!(check(&SIGNATURE.replace("v1,", "v1a,")), Err(Unverified::Malformed));
+        assert_eq!(check(&SIGNATURE.replace("v1,", "v1a,")), Err(Unverified::Wrong));
         assert_eq!(check(&SIGNATURE[3..]), Err(Unverified::Malformed));
         assert_eq!(check("v1,***"), Err(Unverified::Malformed));
         assert_eq!(check(""), Err(Unverified::Malformed));
@@ -291,6 +343,95 @@ mod tests {
         ];
         let secret = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
         assert_eq!(standard(&lines, &[secret], b"\xff\x00", seconds(1_700_000_000)), Ok(()));
+    }
+
+    /// By another implementation, python3's `cryptography`: with
+    /// `key = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))`,
+    /// `b64encode(key.sign(b'msg_p5….1614265330.{"test": 2432232314}'))`.
+    const PUBLIC_KEY: &str = "whpk_A6EHv/POEL4dcN0Y50vAmWfk1jCbpQ1fHdyGZBJVMbg=";
+    const ASYMMETRIC: &str =
+        "v1a,yoUrgEkc12aGqm0n4Sydmdz55xJfTz4AsAgieHFjmkR7LJtqVCZOQYzvvHjI5kAey+r4iaBGxTFRrl2iBQxtDQ==";
+
+    #[test]
+    fn an_event_signed_with_a_private_key_is_believed_and_nothing_else() {
+        let check = |signature: &str, key: &str| standard(&event(signature), &[key], BODY, seconds(AT));
+        assert_eq!(check(ASYMMETRIC, PUBLIC_KEY), Ok(()));
+        assert_eq!(check(ASYMMETRIC.trim_end_matches('='), PUBLIC_KEY.trim_end_matches('=')), Ok(()));
+        // While a provider goes over from one kind to the other, it sends both.
+        for key in [PUBLIC_KEY, SECRET] {
+            assert_eq!(check(&format!("{SIGNATURE} {ASYMMETRIC}"), key), Ok(()));
+        }
+        assert_eq!(standard(&event(ASYMMETRIC), &[SECRET, PUBLIC_KEY], BODY, seconds(AT)), Ok(()));
+        assert_eq!(standard(&event(ASYMMETRIC), &[PUBLIC_KEY], b"{}", seconds(AT)), Err(Unverified::Wrong));
+        let late = seconds(AT + 301);
+        assert_eq!(standard(&event(ASYMMETRIC), &[PUBLIC_KEY], BODY, late), Err(Unverified::Stale));
+        for (line, value) in [(0, "msg_other"), (1, "1614265331")] {
+            let mut lines = event(ASYMMETRIC);
+            lines[line].1 = value;
+            assert_eq!(standard(&lines, &[PUBLIC_KEY], BODY, seconds(AT)), Err(Unverified::Wrong), "{value}");
+        }
+        for signature in
+            ["v1a,", "v1a,AAAA", &ASYMMETRIC.replace("v1a,", "v1,"), &ASYMMETRIC.replacen('Q', "R", 1)]
+        {
+            assert_eq!(check(signature, PUBLIC_KEY), Err(Unverified::Wrong), "{signature}");
+        }
+        // A secret and a key of another kind than the signature say nothing about it.
+        assert_eq!(check(ASYMMETRIC, SECRET), Err(Unverified::Wrong));
+        assert_eq!(check(SIGNATURE, PUBLIC_KEY), Err(Unverified::Wrong));
+    }
+
+    /// Everybody knows a public key: an HMAC made with its bytes proves nothing.
+    #[test]
+    fn a_public_key_is_no_secret() {
+        let bytes = BASE64.decode(&PUBLIC_KEY["whpk_".len()..]).unwrap();
+        let mut mac = Hmac::<Sha256>::new_from_slice(&bytes).unwrap();
+        mac.update(b"msg_p5jXN8AQM9LWM0D4loKWxJek.1614265330.");
+        mac.update(BODY);
+        let forged = format!("v1,{}", BASE64.encode(mac.finalize().into_bytes()));
+        let forged_as_both = format!("{forged} {}", forged.replace("v1,", "v1a,"));
+        assert_eq!(
+            standard(&event(&forged_as_both), &[PUBLIC_KEY], BODY, seconds(AT)),
+            Err(Unverified::Wrong)
+        );
+    }
+
+    /// RFC 8032, 7.1: tests 1, 2, 3 and SHA(abc), and the same with one bit changed.
+    #[test]
+    fn the_vectors_of_rfc_8032() {
+        const VECTORS: [(&str, &str, &str); 4] = [
+            (
+                "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a",
+                "",
+                "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e065224901555fb8821590a33bacc61e39701cf9b46bd25bf5f0595bbe24655141438e7a100b",
+            ),
+            (
+                "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c",
+                "72",
+                "92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da085ac1e43e15996e458f3613d0f11d8c387b2eaeb4302aeeb00d291612bb0c00",
+            ),
+            (
+                "fc51cd8e6218a1a38da47ed00230f0580816ed13ba3303ac5deb911548908025",
+                "af82",
+                "6291d657deec24024827e69c3abe01a30ce548a284743a445e3680d7db5ac3ac18ff9b538d16f290ae67f760984dc6594a7c15e9716ed28dc027beceea1ec40a",
+            ),
+            (
+                "ec172b93ad5e563bf4932c70e1245034c35467ef2efd4d64ebf819683467e2bf",
+                "ddaf35a193617abacc417349ae20413112e6fa4e89a97ea20a9eeee64b55d39a2192992a274fc1a836ba3c23a3feebbd454d4423643ce80e2a9ac94fa54ca49f",
+                "dc2a4459e7369633a52b1bf277839a00201009a3efbf3ecb69bea2186c26b58909351fc9ac90b3ecfdfbc7c66431e0303dca179c138ac17ad9bef1177331a704",
+            ),
+        ];
+        for (key, message, signature) in VECTORS {
+            let key = SigningSecret(Key::Public(hex(key).unwrap().try_into().unwrap()));
+            let (message, signature) = (hex(message).unwrap(), hex(signature).unwrap());
+            assert!(key.signed(&[], &message, &Signature::Ed25519(signature.clone())));
+            let (first, rest) = message.split_at(message.len() / 2);
+            assert!(key.signed(&[first], rest, &Signature::Ed25519(signature.clone())), "in pieces");
+            for place in 0..signature.len() {
+                let mut changed = signature.clone();
+                changed[place] ^= 1;
+                assert!(!key.signed(&[], &message, &Signature::Ed25519(changed)), "{place}");
+            }
+        }
     }
 
     #[test]
@@ -380,6 +521,10 @@ mod tests {
             (Scheme::Standard, "whsec_AAAA"),
             (Scheme::Standard, "whsec_***"),
             (Scheme::Standard, "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
+            (Scheme::Standard, "whpk_"),
+            (Scheme::Standard, "whpk_A6EHv/POEL4dcN0Y50vAmWfk1jCbpQ1fHdyGZBJVMQ=="),
+            (Scheme::Standard, "whpk_***"),
+            (Scheme::Standard, "whsk_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="),
             (Scheme::Stripe, ""),
             (Scheme::Stripe, "whsec_"),
         ] {
@@ -387,6 +532,9 @@ mod tests {
         }
         let secret = SigningSecret::parse(Scheme::Stripe, STRIPE_SECRET).unwrap();
         assert_eq!(format!("{secret:?}"), "SigningSecret(…)");
+        let private =
+            SigningSecret::parse(Scheme::Standard, "whsk_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=");
+        assert!(private.unwrap_err().contains("only the provider may have"));
     }
 
     proptest! {

@@ -22,10 +22,18 @@ pub(crate) const PROVIDER_SECRET_NEXT: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYsp
 
 /// A file's text, checked: ports of its own, and a store in memory if it names none.
 pub(crate) fn config(upstream: &str, toml: &str) -> Config {
-    let secrets = [("PROVIDER_SECRET", PROVIDER_SECRET), ("PROVIDER_SECRET_NEXT", PROVIDER_SECRET_NEXT)];
-    let secrets = secrets.map(|(name, secret)| (name.to_owned(), Secret::new(secret)));
+    config_with(
+        upstream,
+        toml,
+        &[("PROVIDER_SECRET", PROVIDER_SECRET), ("PROVIDER_SECRET_NEXT", PROVIDER_SECRET_NEXT)],
+    )
+}
+
+/// The same with these variables in the environment.
+fn config_with(upstream: &str, toml: &str, secrets: &[(&str, &str)]) -> Config {
+    let secrets = secrets.iter().map(|(name, secret)| ((*name).to_owned(), Secret::new(*secret)));
     let given = Given {
-        environment: Environment::Only(secrets.into()),
+        environment: Environment::Only(secrets.collect()),
         upstream: Some(upstream.to_owned()),
         listen: Some("127.0.0.1:0".to_owned()),
         admin: Some("127.0.0.1:0".to_owned()),
@@ -38,6 +46,12 @@ pub(crate) fn config(upstream: &str, toml: &str) -> Config {
 /// A gateway in front of this address.
 pub(crate) async fn start(upstream: &str, toml: &str) -> Gateway {
     Box::pin(Gateway::start(config(upstream, toml), None)).await.unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A gateway with these variables in its environment.
+pub(crate) async fn start_with(upstream: &str, toml: &str, secrets: &[(&str, &str)]) -> Gateway {
+    let config = config_with(upstream, toml, secrets);
+    Gateway::start(config, None).await.unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// In front of this address, without TLS.

@@ -5,10 +5,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use ring::signature::{Ed25519KeyPair, KeyPair as _};
 use sha2::Sha256;
 
 use crate::client::Call;
-use crate::gateway::{PROVIDER_SECRET, PROVIDER_SECRET_NEXT, Stage};
+use crate::gateway::{PROVIDER_SECRET, PROVIDER_SECRET_NEXT, Stage, start_with};
 use crate::reply::Reply;
 use crate::upstream::{Act, Gate, Seen, Upstream, numbered};
 
@@ -39,20 +40,22 @@ async fn stage() -> (Gate, Stage) {
 
 async fn stage_with(file: &str) -> (Gate, Stage) {
     let gate = Gate::new();
-    let upstream = Upstream::start({
+    let upstream = doubting(gate.clone()).await;
+    (gate, Stage::new(upstream, file).await)
+}
+
+async fn doubting(gate: Gate) -> Upstream {
+    Upstream::start(move |seen: Seen| {
         let gate = gate.clone();
-        move |seen: Seen| {
-            let gate = gate.clone();
-            async move {
-                if seen.line.starts_with("POST /doubted") {
-                    gate.pass().await;
-                    return Act::AnswerAndClose(Vec::new());
-                }
-                numbered(seen).await
+        async move {
+            if seen.line.starts_with("POST /doubted") {
+                gate.pass().await;
+                return Act::AnswerAndClose(Vec::new());
             }
+            numbered(seen).await
         }
-    });
-    (gate, Stage::new(upstream.await, file).await)
+    })
+    .await
 }
 
 fn now_s() -> u64 {
@@ -126,6 +129,50 @@ async fn what_is_not_signed_or_stale_or_changed_is_not_believed() {
     // Either secret, while they rotate.
     let call = signed_at(now, PROVIDER_SECRET_NEXT, &body);
     assert_eq!(result(&stage.send(&call).await), (200, "settled".to_owned()));
+    stage.send(&Call::post("/doubted").key("one").json("{}")).await.expect_replay(201, "paid");
+}
+
+/// Standard Webhooks with a key pair: the gateway has only the public half.
+#[tokio::test]
+async fn an_event_signed_with_ed25519_settles() {
+    let pair = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap();
+    let public = format!("whpk_{}", STANDARD.encode(pair.public_key()));
+    let secrets = [("PROVIDER_PUBLIC_KEY", &*public), ("PROVIDER_SECRET", PROVIDER_SECRET)];
+    let file = FILE.replace("env:PROVIDER_SECRET_NEXT", "env:PROVIDER_PUBLIC_KEY");
+    let gate = Gate::new();
+    let upstream = doubting(gate.clone()).await;
+    let gateway = start_with(&format!("http://{}", upstream.addr), &file, &secrets).await;
+    let stage = Stage { gateway, upstream };
+    let mut client = Call::post("/doubted").key("one").json("{}").open(stage.addr()).await;
+    gate.entered().await;
+    gate.open();
+    client.reply().await.expect_problem(504, "outcome_unknown");
+    let (at, body) = (now_s(), event("paid", &sent(&stage)));
+    let signed = |by: &Ed25519KeyPair, kind: &str, body: &str| {
+        let signature = STANDARD.encode(by.sign(format!("evt_1.{at}.{body}").as_bytes()));
+        Call::anonymous("POST", PATH)
+            .header("webhook-id", "evt_1")
+            .header("webhook-timestamp", at.to_string())
+            .header("webhook-signature", format!("{kind},{signature}"))
+            .json(body)
+    };
+    let other = Ed25519KeyPair::from_seed_unchecked(&[8; 32]).unwrap();
+    let forged = signature(&public.replace("whpk_", "whsec_"), &format!("evt_1.{at}.{body}"));
+    let forged = Call::anonymous("POST", PATH)
+        .header("webhook-id", "evt_1")
+        .header("webhook-timestamp", at.to_string())
+        .header("webhook-signature", forged)
+        .json(&body);
+    for call in [
+        signed(&other, "v1a", &body),
+        signed(&pair, "v1", &body),
+        forged,
+        signed(&pair, "v1a", "{}").body(&body),
+    ] {
+        assert_eq!(result(&stage.send(&call).await), (401, "wrong".to_owned()), "{call:?}");
+    }
+    assert_eq!(stage.state("one").await.as_deref(), Some("unknown"));
+    assert_eq!(result(&stage.send(&signed(&pair, "v1a", &body)).await), (200, "settled".to_owned()));
     stage.send(&Call::post("/doubted").key("one").json("{}")).await.expect_replay(201, "paid");
 }
 
