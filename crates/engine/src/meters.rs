@@ -15,6 +15,9 @@ pub(crate) use tenants::{Repeat, Tenants};
 
 /// The names.
 pub mod names {
+    /// How long a series with a tenant's name (`DUPLICATES`, `MISUSE`) may stand still before an
+    /// exporter has to drop it, so that no more than a bounded number of them is ever kept.
+    pub const TENANT_SERIES_IDLE: std::time::Duration = super::tenants::SERIES_IDLE;
     /// A key was seen for the first time, and its operation runs.
     pub const CREATED: &str = "api.idempotency.reserve.created.count";
     /// Answered from the record.

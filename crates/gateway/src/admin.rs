@@ -21,7 +21,6 @@ use axum::middleware;
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use hyper::body::Incoming;
-use metrics_exporter_prometheus::PrometheusHandle;
 use oncegate::AnyStore;
 use oncegate_engine::Engine;
 use tokio::sync::watch;
@@ -31,6 +30,7 @@ use crate::config::Secret;
 use crate::listener::HttpService;
 use crate::proxy::Limiter;
 use crate::public::ClientBody;
+use crate::recorder::MetricsHandle;
 
 /// What the handlers see. Clones share everything.
 #[derive(Clone)]
@@ -41,7 +41,7 @@ struct Inner {
     limiter: Arc<Limiter>,
     stopping: watch::Receiver<bool>,
     token: Option<Secret>,
-    metrics: Option<PrometheusHandle>,
+    metrics: Option<MetricsHandle>,
     /// The last error of the store that was logged.
     store_error: Mutex<Option<String>>,
 }
@@ -58,7 +58,7 @@ impl Admin {
         limiter: Arc<Limiter>,
         stopping: watch::Receiver<bool>,
         token: Option<Secret>,
-        metrics: Option<PrometheusHandle>,
+        metrics: Option<MetricsHandle>,
     ) -> Self {
         let store_error = Mutex::default();
         Self(Arc::new(Inner { engine, limiter, stopping, token, metrics, store_error }))
@@ -115,6 +115,6 @@ impl HttpService for AdminService {
 }
 
 async fn metrics(axum::extract::State(admin): axum::extract::State<Admin>) -> impl IntoResponse {
-    let text = admin.0.metrics.as_ref().map(PrometheusHandle::render).unwrap_or_default();
+    let text = admin.0.metrics.as_ref().map(MetricsHandle::render).unwrap_or_default();
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
 }

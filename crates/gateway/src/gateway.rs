@@ -24,6 +24,7 @@ use crate::listener::{Listener, ServerTls, Side, Socket};
 use crate::proxy::{Limiter, Proxy};
 use crate::public::Public;
 use crate::reconcile::HttpEffect;
+use crate::recorder::MetricsHandle;
 
 /// How long it may take to write down what was abandoned. Not less if the drain is short: a record that is not written stays in
 /// progress until its lease lapses.
@@ -54,7 +55,7 @@ pub struct Gateway {
 
 impl Gateway {
     /// Opens the store, binds both listeners, and begins to serve. `metrics` is what `/metrics` shows.
-    pub async fn start(config: Config, metrics: Option<PrometheusHandle>) -> Result<Self, StartError> {
+    pub async fn start(config: Config, metrics: Option<MetricsHandle>) -> Result<Self, StartError> {
         // Whatever can be wrong with the configuration is said before the store is touched.
         let limiter = Arc::new(Limiter::new(&config.limits));
         let (stop, stopping) = watch::channel(false);

@@ -1,12 +1,14 @@
 //! Duplicates and misuse by tenant, with a bounded number of labels.
 //!
 //! The busiest tenants of the last minutes hold a place, and are counted under their own name; all others are `other`. A place is not kept
-//! for ever: whoever has become quieter than a newcomer gives it up.
+//! for ever: a tenant that has become quieter than a newcomer gives it up.
 //!
-//! **Invariant:** a counter never falls and never ends, because `rate` would take either for something else: that of a tenant without a
-//! place stands still, and goes on from there if it has one again. So names stay, and there are no more than [`NAMES_MAX`] of them.
+//! **Invariant:** at most [`NAMES_MAX`] names were counted in the last [`NAME_IDLE`]. A name that was not counted for so long is free
+//! again, so that a flood of invented tenants takes the names for a while only. An exporter that drops series which stood still for
+//! [`SERIES_IDLE`], as the gateway's does, never shows more. The counter of a tenant without a place stands still until then, and goes
+//! on from there if it has a place again; a series that was dropped begins anew, which `rate` takes for a restart.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,8 +18,14 @@ use super::names;
 
 /// So many tenants are counted under their own name at the same time.
 const PLACES: usize = 32;
-/// So many ever are, in the life of a process: exporters keep what they have shown.
+/// So many have a name at the same time: an exporter keeps their series for a while.
 const NAMES_MAX: usize = 1_000;
+/// A name that was not counted for so long is free again. Longer than [`SERIES_IDLE`], so that its series is gone by then.
+const NAME_IDLE: Duration = Duration::from_mins(30);
+/// How long the series of a tenant may stand still before an exporter drops it.
+pub(crate) const SERIES_IDLE: Duration = Duration::from_mins(20);
+/// A counter that stood still for longer is asked for again: its series may have been dropped.
+const COUNTER_IDLE: Duration = Duration::from_mins(5);
 /// A tenant is busy once its requests of a window weigh this much.
 const BUSY_FROM: u64 = 100;
 /// A misuse weighs so much more than a duplicate: a few are worth a look.
@@ -44,10 +52,12 @@ impl Tenants {
     /// A replay, a refusal or a misuse of this tenant.
     pub(crate) fn count(&self, tenant: &str, repeat: Repeat) {
         let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = table.place(tenant, repeat, Instant::now());
-        match place.and_then(|place| table.places.get(place)) {
-            Some(place) => place.count(repeat),
-            None => table.others.get_or_insert_with(|| Place::new("other")).count(repeat),
+        let now = Instant::now();
+        let place = table.place(tenant, repeat, now);
+        let table = &mut *table;
+        match place.and_then(|place| table.places.get_mut(place)) {
+            Some(place) => place.count(repeat, now),
+            None => table.others.get_or_insert_with(|| Place::new("other", now)).count(repeat, now),
         }
     }
 }
@@ -58,8 +68,10 @@ struct Table {
     others: Option<Place>,
     /// A full table drops its lightest, whose weight the newcomer takes over (Space-Saving).
     watched: Vec<Watched>,
-    /// All that have ever had a place.
-    named: HashSet<Box<str>>,
+    /// Tenants that have given up their place, and when they were last counted by name.
+    former: HashMap<Box<str>, Instant>,
+    /// Before this no name of them is free.
+    names_free_at: Option<Instant>,
     began: Option<Instant>,
 }
 
@@ -67,6 +79,7 @@ struct Place {
     name: Box<str>,
     duplicates: Counter,
     misuse: Counter,
+    counted_at: Instant,
     /// In this window, and in the one before.
     weight: u64,
     before: u64,
@@ -91,7 +104,7 @@ impl Table {
             place
         } else {
             let seen = self.watch(tenant, weight);
-            self.give(tenant, seen)?
+            self.give(tenant, seen, now)?
         };
         self.places.get_mut(place)?.weight += weight;
         Some(place)
@@ -133,45 +146,61 @@ impl Table {
     }
 
     /// A place for a busy tenant: a free one, or that of the quietest, if it is quieter.
-    fn give(&mut self, tenant: &str, seen: u64) -> Option<usize> {
-        let has_name = self.named.contains(tenant) || self.named.len() < NAMES_MAX;
-        if seen < BUSY_FROM || !has_name {
+    fn give(&mut self, tenant: &str, seen: u64, now: Instant) -> Option<usize> {
+        if seen < BUSY_FROM || !self.has_name_for(tenant, now) {
             return None;
         }
         let place = if self.places.len() < PLACES {
-            self.places.push(Place::new(tenant));
+            self.places.push(Place::new(tenant, now));
             self.places.len() - 1
         } else {
             let quietest =
                 self.places.iter().enumerate().min_by_key(|(_, place)| place.weight + place.before);
             let (place, _) = quietest.filter(|(_, place)| place.weight + place.before < seen)?;
-            self.places[place] = Place::new(tenant);
+            let former = std::mem::replace(&mut self.places[place], Place::new(tenant, now));
+            self.former.insert(former.name, former.counted_at);
             place
         };
-        self.named.insert(tenant.into());
+        self.former.remove(tenant);
         self.watched.retain(|watched| *watched.name != *tenant);
         // As heavy as it was, or the next newcomer would take it for quiet.
         self.places.get_mut(place)?.weight = seen;
         Some(place)
     }
+
+    /// Whether the tenant has a name, or one is free for it.
+    fn has_name_for(&mut self, tenant: &str, now: Instant) -> bool {
+        let is_full = |table: &Self| table.places.len() + table.former.len() >= NAMES_MAX;
+        if !is_full(self) || self.former.contains_key(tenant) {
+            return true;
+        }
+        if self.names_free_at.is_some_and(|at| now < at) {
+            return false;
+        }
+        self.former.retain(|_, counted_at| now.saturating_duration_since(*counted_at) < NAME_IDLE);
+        self.names_free_at = self.former.values().min().map(|oldest| *oldest + NAME_IDLE);
+        !is_full(self)
+    }
 }
 
 impl Place {
-    fn new(name: &str) -> Self {
-        let counter = |metric: &'static str| counter!(metric, "scope" => name.to_owned());
-        Self {
-            name: name.into(),
-            duplicates: counter(names::DUPLICATES),
-            misuse: counter(names::MISUSE),
-            weight: 0,
-            before: 0,
-        }
+    fn new(name: &str, now: Instant) -> Self {
+        let [duplicates, misuse] = counters(name);
+        Self { name: name.into(), duplicates, misuse, counted_at: now, weight: 0, before: 0 }
     }
 
-    fn count(&self, repeat: Repeat) {
+    fn count(&mut self, repeat: Repeat, now: Instant) {
+        if now.saturating_duration_since(self.counted_at) >= COUNTER_IDLE {
+            [self.duplicates, self.misuse] = counters(&self.name);
+        }
+        self.counted_at = now;
         self.duplicates.increment(1);
         self.misuse.increment(u64::from(repeat == Repeat::Misuse));
     }
+}
+
+fn counters(name: &str) -> [Counter; 2] {
+    [names::DUPLICATES, names::MISUSE].map(|metric| counter!(metric, "scope" => name.to_owned()))
 }
 
 #[cfg(test)]
@@ -243,16 +272,45 @@ mod tests {
         assert_eq!(counted.next(), Some(true));
     }
 
+    /// A flood of invented tenants took all names that there were, and from then on every tenant
+    /// without one was `other` until the process ended: no alert on a tenant's duplicates fired.
     #[test]
-    fn no_more_names_are_given_than_an_exporter_should_keep() {
+    fn tenants_get_names_again_after_a_flood_of_invented_ones() {
         let (mut table, mut now) = (Table::default(), Instant::now());
+        let names = |table: &Table| table.places.len() + table.former.len();
         for round in 0..2 * NAMES_MAX / PLACES {
-            send(&mut table, &some(&format!("round-{round}"), PLACES), BUSY_FROM, now);
-            now += 2 * WINDOW;
+            // Each is heavier than those before, so that it takes a place at once.
+            let weight = BUSY_FROM + 2 * u64::try_from(round).unwrap();
+            send(&mut table, &some(&format!("invented-{round}"), PLACES), weight, now);
+            assert!(names(&table) <= NAMES_MAX, "{}", names(&table));
         }
-        assert_eq!(table.named.len(), NAMES_MAX);
+        assert_eq!(names(&table), NAMES_MAX);
+        let real = some("real", 1);
+        send(&mut table, &real, 10 * BUSY_FROM, now);
+        assert!(!has_place(&table, "real-0"), "all names are taken");
         // One that has a name gets its place back all the same.
-        send(&mut table, &some("round-0", 1), BUSY_FROM, now);
-        assert!(has_place(&table, "round-0-0"));
+        send(&mut table, &some("invented-0", 1), 10 * BUSY_FROM, now);
+        assert!(has_place(&table, "invented-0-0"));
+        now += Duration::from_mins(29);
+        send(&mut table, &real, BUSY_FROM, now);
+        assert!(!has_place(&table, "real-0"));
+        now += Duration::from_mins(1);
+        send(&mut table, &real, BUSY_FROM, now);
+        assert!(has_place(&table, "real-0"), "the flood is over, and its names are free");
+        assert!(names(&table) <= PLACES + 1, "{}", names(&table));
+    }
+
+    /// Under a flood that does not end, tenants that were busy before keep their names.
+    #[test]
+    fn a_busy_tenant_keeps_its_name_through_a_flood() {
+        let (mut table, mut now) = (Table::default(), Instant::now());
+        for round in 0..200 {
+            send(&mut table, &some("real", 1), 2 * BUSY_FROM, now);
+            assert!(has_place(&table, "real-0"), "{round}");
+            send(&mut table, &some(&format!("invented-{round}"), PLACES), BUSY_FROM + 10, now);
+            assert!(table.places.len() + table.former.len() <= NAMES_MAX);
+            assert!(table.watched.len() <= WATCHED_MAX);
+            now += Duration::from_mins(1);
+        }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::get;
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
-use metrics_exporter_prometheus::{PrometheusHandle, PrometheusRecorder};
+use oncegate_gateway::{MetricsHandle, MetricsRecorder};
 use oncegate_test_servers::prometheus::{Prometheus, Watching};
 use oncegate_test_servers::until;
 use serde_json::Value;
@@ -19,7 +19,7 @@ use crate::hurried::{self, EVERY, LOOKBACK};
 
 /// What is counted from now on. A recorder is the whole process's, so tests in one process take turns, and each has a new one.
 pub(crate) struct Counting {
-    handle: PrometheusHandle,
+    handle: MetricsHandle,
     _turn: tokio::sync::MutexGuard<'static, ()>,
 }
 
@@ -40,7 +40,7 @@ impl Counting {
     }
 
     /// What a gateway shows.
-    pub(crate) fn handle(&self) -> PrometheusHandle {
+    pub(crate) fn handle(&self) -> MetricsHandle {
         self.handle.clone()
     }
 
@@ -156,14 +156,14 @@ fn firing(prometheus: &Prometheus) -> BTreeSet<String> {
 
 /// The process's recorder, which is another one for every test.
 #[derive(Clone, Default)]
-struct Switch(Arc<RwLock<Option<PrometheusRecorder>>>);
+struct Switch(Arc<RwLock<Option<MetricsRecorder>>>);
 
 impl Switch {
-    fn to(&self, recorder: PrometheusRecorder) {
+    fn to(&self, recorder: MetricsRecorder) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(recorder);
     }
 
-    fn with<T>(&self, ask: impl FnOnce(&PrometheusRecorder) -> T) -> T {
+    fn with<T>(&self, ask: impl FnOnce(&MetricsRecorder) -> T) -> T {
         ask(self.0.read().unwrap_or_else(PoisonError::into_inner).as_ref().unwrap())
     }
 }

@@ -1,7 +1,6 @@
 //! Metrics in Prometheus' format. The recorder is the whole process's, so there is one test.
 
-use metrics_exporter_prometheus::PrometheusBuilder;
-use oncegate_gateway::Gateway;
+use oncegate_gateway::{Gateway, install_recorder};
 
 use crate::client::Call;
 use crate::gateway::{admin, config};
@@ -9,7 +8,7 @@ use crate::upstream::Upstream;
 
 #[tokio::test]
 async fn in_prometheus_text_format() {
-    let handle = PrometheusBuilder::new().install_recorder().unwrap();
+    let handle = install_recorder().unwrap();
     let upstream = Upstream::numbered().await;
     let toml = "[[route]]\nmatch = \"POST /metered\"\nprofile = \"stripe\"";
     let gateway = Gateway::start(config(&format!("http://{}", upstream.addr), toml), Some(handle));
