@@ -105,6 +105,8 @@ pub struct Listen {
     pub body_timeout: Duration,
     /// How long a connection may be without a request.
     pub idle_timeout: Duration,
+    /// How long a tunnel (a WebSocket) may be without a byte in either direction.
+    pub tunnel_idle_timeout: Duration,
     /// The most connections at once; more wait to be accepted.
     pub connections_max: usize,
 }

@@ -14,6 +14,7 @@ mod upgrade;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
 use oncegate_core::classify::Failure;
@@ -41,6 +42,7 @@ struct Inner {
     upstream: Upstream,
     pool: Pool,
     limiter: Arc<Limiter>,
+    tunnel_idle_timeout: Duration,
     /// Turns true when what is still in flight has to end.
     abandoned: watch::Receiver<bool>,
 }
@@ -53,7 +55,55 @@ impl Proxy {
     ) -> Result<Self, ConfigError> {
         let upstream = config.upstream.clone();
         let pool = Pool::new(&upstream)?;
-        Ok(Self(Arc::new(Inner { upstream, pool, limiter, abandoned })))
+        let tunnel_idle_timeout = config.listen.tunnel_idle_timeout;
+        Ok(Self(Arc::new(Inner { upstream, pool, limiter, tunnel_idle_timeout, abandoned })))
+    }
+}
+
+/// Asks short questions beside the requests, over connections of its own, and never waits for a place.
+pub(crate) struct Client {
+    upstream: Upstream,
+    pool: Pool,
+    abandoned: watch::Receiver<bool>,
+}
+
+/// So much of an answer's body is read, so that its connection can be used again.
+const DRAIN_BYTES_MAX: u64 = 64 << 10;
+
+impl Proxy {
+    /// A client of this server, which ends when the proxy is abandoned.
+    pub(crate) fn client(&self, upstream: &Upstream) -> Result<Client, ConfigError> {
+        let pool = Pool::new(upstream)?;
+        Ok(Client { upstream: upstream.clone(), pool, abandoned: self.0.abandoned.clone() })
+    }
+}
+
+impl Client {
+    /// Sends a GET without a body, and gives the head of the answer.
+    pub(crate) async fn get(
+        &self,
+        path: &PathAndQuery,
+        headers: HeaderMap,
+        timeout: Duration,
+    ) -> Result<(StatusCode, HeaderMap), Failed> {
+        let mut request = Outgoing::new(RequestBody::empty());
+        *request.uri_mut() = Uri::from(path.clone());
+        *request.headers_mut() = headers;
+        forward::join_cookies(request.headers_mut());
+        let host = HeaderValue::from_str(self.upstream.authority.as_str());
+        request.headers_mut().insert(header::HOST, host.map_err(|_| Failed(Failure::ConnectFailed))?);
+        let patience = Patience { silence: timeout, deadline: Some(Instant::now() + timeout) };
+        let answered = self.pool.send(request, || Ok(()), patience, None, &self.abandoned).await?;
+        let (head, incoming) = answered.response.into_parts();
+        let connection = Some(answered.connection);
+        let mut body = UpstreamBody::new(incoming, connection, None, patience, self.abandoned.clone(), 0);
+        let mut read_bytes = 0;
+        while read_bytes <= DRAIN_BYTES_MAX
+            && let Some(Ok(frame)) = body.frame().await
+        {
+            read_bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+        }
+        Ok((head.status, head.headers))
     }
 }
 
@@ -103,7 +153,7 @@ impl Inner {
         let response = match tunnel {
             Some(tunnel) if answered.response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 let mut response = forward::switching(answered.response);
-                tunnel.join(&mut response);
+                tunnel.join(&mut response, self.tunnel_idle_timeout);
                 answered.connection.let_go();
                 let body = |incoming| UpstreamBody::new(incoming, None, permit, patience, abandoned, 0);
                 return Ok(response.map(body));

@@ -117,6 +117,11 @@ fn listen(file: &File, given: &Given, source: &Source<'_>) -> Result<Listen, Con
         header_timeout: typed.header_timeout.map_or(Duration::from_secs(30), |span| span.0),
         body_timeout: typed.body_timeout.map_or(Duration::from_secs(30), |span| span.0),
         idle_timeout: typed.idle_timeout.map_or(Duration::from_secs(75), |span| span.0),
+        tunnel_idle_timeout: reconcile::span_of(
+            typed.tunnel_idle_timeout.as_ref(),
+            Duration::from_mins(10),
+            source,
+        )?,
         connections_max: positive(typed.connections_max.as_ref(), 10_000, source)?,
     })
 }

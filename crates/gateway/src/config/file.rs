@@ -48,6 +48,7 @@ pub(crate) struct Listen {
     pub(crate) header_timeout: Option<Span>,
     pub(crate) body_timeout: Option<Span>,
     pub(crate) idle_timeout: Option<Span>,
+    pub(crate) tunnel_idle_timeout: Option<Spanned<Span>>,
     pub(crate) connections_max: Option<Spanned<Count>>,
 }
 

@@ -57,6 +57,37 @@ async fn bytes_pass_both_ways() {
     }
 }
 
+/// A tunnel without traffic was never closed, so that clients that had vanished held connections to
+/// the upstream and places of `listen.connections_max`.
+#[tokio::test]
+async fn an_idle_tunnel_is_closed_at_both_ends() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let toml = "[listen]\ntunnel_idle_timeout = \"100ms\"\nconnections_max = 1";
+    let gateway = in_front_of(listener.local_addr().unwrap(), toml).await;
+    let upstream = tokio::spawn(async move {
+        let mut stream = BufReader::new(listener.accept().await.unwrap().0);
+        wire::read_head(&mut stream).await.unwrap();
+        stream.write_all(SWITCHING).await.unwrap();
+        let mut rest = Vec::new();
+        let ended = stream.read_to_end(&mut rest).await;
+        (ended.is_ok(), rest, listener)
+    });
+    let mut client = asking(Call::get("/socket")).open(gateway.address()).await;
+    assert_eq!(client.reply_head().await.0, 101);
+    client.write("ping").await;
+    client.closed().await;
+    let (_, rest, listener) = within(upstream).await.unwrap();
+    assert_eq!(rest, b"ping");
+    // Its place is free, although the client still holds its end.
+    let call = Call::get("/next").header("connection", "close");
+    let next = tokio::spawn(async move { call.send(gateway.address()).await });
+    let mut stream = BufReader::new(within(listener.accept()).await.unwrap().0);
+    within(wire::read_head(&mut stream)).await.unwrap();
+    stream.write_all(&crate::upstream::answer(200, &[], "next")).await.unwrap();
+    assert_eq!(within(next).await.unwrap().body, b"next");
+    drop(client);
+}
+
 /// A protected request is answered whole, so it cannot become a tunnel: it is asked without the wish.
 #[tokio::test]
 async fn a_protected_request_stays_a_request() {
