@@ -79,6 +79,8 @@ pub enum Failure {
     StreamRefused,
     /// The lease ended before the first byte left.
     LeaseEnded,
+    /// The client's body broke off or was malformed while it was being sent on.
+    RequestBody,
     /// No answer in time.
     Timeout,
     /// The connection broke after bytes had left.
@@ -109,7 +111,8 @@ impl Failure {
             | Self::Unsent
             | Self::StreamRefused
             | Self::LeaseEnded => true,
-            Self::Timeout
+            Self::RequestBody
+            | Self::Timeout
             | Self::Reset
             | Self::Truncated
             | Self::Protocol
@@ -132,6 +135,7 @@ impl fmt::Display for Failure {
             Self::Unsent => "the connection to the upstream was closed before the request was sent",
             Self::StreamRefused => "the upstream refused the request before it processed it",
             Self::LeaseEnded => "the lease ended before the first byte was sent",
+            Self::RequestBody => "the request's body broke off or was malformed",
             Self::Timeout => "the upstream did not answer in time",
             Self::Reset => "the connection to the upstream broke after the request was sent",
             Self::Truncated => "the upstream's answer broke off",
@@ -282,6 +286,7 @@ mod tests {
             (Failure::Unsent, 'r'),
             (Failure::StreamRefused, 'r'),
             (Failure::LeaseEnded, 'r'),
+            (Failure::RequestBody, 'd'),
             (Failure::Timeout, 'd'),
             (Failure::Reset, 'd'),
             (Failure::Truncated, 'd'),

@@ -149,7 +149,11 @@ impl Inner {
             Some(attempt) => attempt.permit.check().map_err(|_| Failed(Failure::LeaseEnded)),
             None => Ok(()),
         };
-        let answered = self.pool.send(request, may_send, patience, progress.as_ref(), &abandoned).await?;
+        let sent = self.pool.send(request, may_send, patience, progress.as_ref(), &abandoned).await;
+        // A body that the client did not send whole is no failure of the upstream's.
+        let is_clients = || progress.as_ref().is_some_and(|progress| progress.fault().is_some());
+        let answered =
+            sent.map_err(|failed| if is_clients() { Failed(Failure::RequestBody) } else { failed })?;
         let response = match tunnel {
             Some(tunnel) if answered.response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 let mut response = forward::switching(answered.response);

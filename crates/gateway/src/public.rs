@@ -32,7 +32,7 @@ use crate::reconcile::Webhook;
 
 use webhooks::Ear;
 
-pub(crate) use client_body::{ClientBody, Progress};
+pub(crate) use client_body::{BodyFault, ClientBody, Progress};
 pub(crate) use oncegate_tower::Peer;
 
 /// Its peer is one of `scope.trusted_peers`; in a request's extensions.
@@ -158,7 +158,7 @@ impl Public {
         match layered.call(request).await {
             Ok(response) => response.map(Either::Left),
             Err(failed) => {
-                let answer = refusal(&unprotected(failed));
+                let answer = refusal(&unprotected(failed, progress.fault()));
                 count_refusal(&answer, None);
                 answer
             }
@@ -212,9 +212,12 @@ fn shed() -> Problem {
 }
 
 /// What a request without protection is told that got no answer.
-fn unprotected(failed: Failed) -> Problem {
+fn unprotected(failed: Failed, fault: Option<BodyFault>) -> Problem {
     use oncegate_core::classify::Failure;
     let failure = failed.0;
+    if failure == Failure::RequestBody {
+        return unfinished(fault);
+    }
     if failure == Failure::QueueFull {
         return shed();
     }
@@ -228,6 +231,23 @@ fn unprotected(failed: Failed) -> Problem {
     );
     let status = if failure == Failure::Timeout { 504 } else { 502 };
     Problem::new(Code::UpstreamFailed, words).with_status(status)
+}
+
+/// What a client is told whose own body ended the request while it was being sent on.
+fn unfinished(fault: Option<BodyFault>) -> Problem {
+    let (code, what) = match fault {
+        Some(BodyFault::Malformed) => (
+            Code::RequestMalformed,
+            "The chunks or trailers of the body are not valid HTTP, so that another server might read another \
+             request",
+        ),
+        Some(BodyFault::BrokenOff) | None => (Code::RequestInvalid, "The body broke off"),
+    };
+    let words = format!(
+        "{what}. The service behind got the beginning of the request, and the connection to it was closed before \
+         its end."
+    );
+    Problem::new(code, words)
 }
 
 /// Gives the path its one spelling: routes are matched, requests compared and the upstream asked

@@ -47,7 +47,7 @@ pub use attempt::{Attempt, Failed};
 pub use body::{BoxError, RequestBody, ResponseBody};
 pub use complete::NoBody;
 pub use layer::Idempotency;
-pub use read::leave;
+pub use read::{is_malformed, leave};
 pub use refusals::{Refusal, count_refusal};
 pub use reuse::Peer;
 pub use route::{Named, OriginalAddress, RouteError, Routes};

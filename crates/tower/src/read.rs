@@ -1,5 +1,7 @@
 //! Step 4: the body, whole, within its limit. And what is left of one that is refused.
 
+use std::error::Error;
+use std::io;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -90,7 +92,27 @@ fn too_large(bytes_max: u64) -> Problem {
 }
 
 fn broken(error: &BoxError) -> Problem {
+    if is_malformed(error) {
+        let words = "The chunks or trailers of the body are not valid HTTP, so that another server might read \
+                     another request. Nothing was executed.";
+        return Problem::new(Code::RequestMalformed, words);
+    }
     let words =
         format!("The body broke off ({error}). Nothing was executed. Send it again with the same key.");
     Problem::new(Code::RequestInvalid, words)
+}
+
+/// Whether the error of a request's body says that its framing is not valid HTTP, and not that its
+/// client fell silent or hung up. By the errors of hyper's decoder.
+#[must_use]
+pub fn is_malformed(error: &BoxError) -> bool {
+    let mut next: Option<&(dyn Error + 'static)> = Some(&**error);
+    while let Some(cause) = next {
+        let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+        if matches!(kind, Some(io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData)) {
+            return true;
+        }
+        next = cause.source();
+    }
+    false
 }

@@ -1,7 +1,7 @@
 //! A client's body, on its way in. A client that falls silent does not hold its place for ever.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -19,23 +19,55 @@ pub(crate) struct ClientBody {
     progress: Progress,
 }
 
-/// When a client's body last moved; whoever waits for an answer waits from then on.
+/// How far a client's body has come.
 #[derive(Clone, Debug)]
-pub(crate) struct Progress(Arc<Mutex<Instant>>);
+pub(crate) struct Progress(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
+    moved_at: Instant,
+    fault: Option<BodyFault>,
+}
+
+/// Why a client's body did not come whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BodyFault {
+    /// Its chunks or trailers are not valid HTTP.
+    Malformed,
+    /// The client fell silent or hung up.
+    BrokenOff,
+}
 
 impl Progress {
+    /// When the body last moved: the time to wait for an answer begins then.
     pub(crate) fn last(&self) -> Instant {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state().moved_at
+    }
+
+    /// What is wrong with the body, as far as it was read.
+    pub(crate) fn fault(&self) -> Option<BodyFault> {
+        self.state().fault
     }
 
     fn moved(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        self.state().moved_at = Instant::now();
+    }
+
+    fn failed(&self, error: BoxError) -> BoxError {
+        let is_malformed = oncegate_tower::is_malformed(&error);
+        self.state().fault = Some(if is_malformed { BodyFault::Malformed } else { BodyFault::BrokenOff });
+        error
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl ClientBody {
     pub(crate) fn new(incoming: Incoming, patience: Duration) -> Self {
-        let progress = Progress(Arc::new(Mutex::new(Instant::now())));
+        let state = State { moved_at: Instant::now(), fault: None };
+        let progress = Progress(Arc::new(Mutex::new(state)));
         Self { incoming, patience, silence: None, progress }
     }
 
@@ -56,12 +88,15 @@ impl Body for ClientBody {
         if let Poll::Ready(frame) = Pin::new(&mut this.incoming).poll_frame(cx) {
             this.silence = None;
             this.progress.moved();
-            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+            return Poll::Ready(frame.map(|frame| frame.map_err(|error| this.progress.failed(error.into()))));
         }
         let patience = this.patience;
         let silence = this.silence.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
         match silence.as_mut().poll(cx) {
-            Poll::Ready(()) => Poll::Ready(Some(Err(format!("nothing came for {patience:?}").into()))),
+            Poll::Ready(()) => {
+                let error = format!("nothing came for {patience:?}").into();
+                Poll::Ready(Some(Err(this.progress.failed(error))))
+            }
             Poll::Pending => Poll::Pending,
         }
     }

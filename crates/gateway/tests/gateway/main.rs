@@ -9,6 +9,7 @@ mod admin;
 mod admin_access;
 mod bodies;
 mod certificates;
+mod chunks;
 mod client;
 mod deferred;
 mod effects;
