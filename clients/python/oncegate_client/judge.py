@@ -60,6 +60,7 @@ Why = Literal[
     "request_invalid",
     "request_malformed",
     "scope_missing",
+    "not_authorized",
     "too_large",
     "operation_not_found",
     "not_started",  # it was accepted, and not done in time
@@ -106,6 +107,7 @@ _PROBLEMS: dict[str, Verdict] = {
     "outcome_unknown": _IN_DOUBT,
     "upstream_unreachable": _NOTHING_DONE,
     "store_unavailable": _NOTHING_DONE,
+    "authorization_unavailable": _NOTHING_DONE,
     "overloaded": _NOTHING_DONE,
     "rate_limited": _NOTHING_DONE,
     "too_many_keys": _NOTHING_DONE,
@@ -119,6 +121,7 @@ _PROBLEMS: dict[str, Verdict] = {
     "request_invalid": Over("refused", "request_invalid"),
     "request_malformed": Over("refused", "request_malformed"),
     "scope_missing": Over("refused", "scope_missing"),
+    "not_authorized": Over("refused", "not_authorized"),
     "too_large": Over("refused", "too_large"),
     "operation_not_found": Over("refused", "operation_not_found"),
 }

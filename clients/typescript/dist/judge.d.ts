@@ -27,7 +27,7 @@ export type Why =
 /** The answer is longer than the client reads; what it says is not known. */
  | "answer_too_large"
 /** The caller gave it up; or it was accepted, and taken back while it waited. */
- | "cancelled" | "key_reused" | "key_expired" | "key_missing" | "key_invalid" | "request_invalid" | "request_malformed" | "scope_missing" | "too_large" | "operation_not_found"
+ | "cancelled" | "key_reused" | "key_expired" | "key_missing" | "key_invalid" | "request_invalid" | "request_malformed" | "scope_missing" | "not_authorized" | "too_large" | "operation_not_found"
 /** It was accepted, and not done in time. */
  | "not_started"
 /** The gateway forwarded the request unprotected, and got no proper answer: it must not be repeated. */

@@ -15,6 +15,7 @@ const PROBLEMS = new Map([
     ["outcome_unknown", IN_DOUBT],
     ["upstream_unreachable", NOTHING_DONE],
     ["store_unavailable", NOTHING_DONE],
+    ["authorization_unavailable", NOTHING_DONE],
     ["overloaded", NOTHING_DONE],
     ["rate_limited", NOTHING_DONE],
     ["too_many_keys", NOTHING_DONE],
@@ -28,6 +29,7 @@ const PROBLEMS = new Map([
     ["request_invalid", { is: "refused", why: "request_invalid" }],
     ["request_malformed", { is: "refused", why: "request_malformed" }],
     ["scope_missing", { is: "refused", why: "scope_missing" }],
+    ["not_authorized", { is: "refused", why: "not_authorized" }],
     ["too_large", { is: "refused", why: "too_large" }],
     ["operation_not_found", { is: "refused", why: "operation_not_found" }],
 ]);

@@ -37,6 +37,7 @@ export type Why =
   | "request_invalid"
   | "request_malformed"
   | "scope_missing"
+  | "not_authorized"
   | "too_large"
   | "operation_not_found"
   /** It was accepted, and not done in time. */
@@ -68,6 +69,7 @@ const PROBLEMS: ReadonlyMap<string, Verdict> = new Map<string, Verdict>([
   ["outcome_unknown", IN_DOUBT],
   ["upstream_unreachable", NOTHING_DONE],
   ["store_unavailable", NOTHING_DONE],
+  ["authorization_unavailable", NOTHING_DONE],
   ["overloaded", NOTHING_DONE],
   ["rate_limited", NOTHING_DONE],
   ["too_many_keys", NOTHING_DONE],
@@ -81,6 +83,7 @@ const PROBLEMS: ReadonlyMap<string, Verdict> = new Map<string, Verdict>([
   ["request_invalid", { is: "refused", why: "request_invalid" }],
   ["request_malformed", { is: "refused", why: "request_malformed" }],
   ["scope_missing", { is: "refused", why: "scope_missing" }],
+  ["not_authorized", { is: "refused", why: "not_authorized" }],
   ["too_large", { is: "refused", why: "too_large" }],
   ["operation_not_found", { is: "refused", why: "operation_not_found" }],
 ]);

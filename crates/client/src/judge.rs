@@ -84,9 +84,12 @@ fn of_problem(problem: &Problem) -> Option<Verdict> {
     Some(match problem.code.as_str() {
         // Who could not cancel it is told that it goes on.
         "in_progress" | "outcome_unknown" | "not_cancellable" => IN_DOUBT,
-        "upstream_unreachable" | "store_unavailable" | "overloaded" | "rate_limited" | "too_many_keys" => {
-            NOTHING_DONE
-        }
+        "upstream_unreachable"
+        | "store_unavailable"
+        | "authorization_unavailable"
+        | "overloaded"
+        | "rate_limited"
+        | "too_many_keys" => NOTHING_DONE,
         "not_started" => given_up(problem, Why::NotStarted),
         "cancelled" => given_up(problem, Why::Cancelled),
         // The route is not protected: to send it again could do it twice.
@@ -98,6 +101,7 @@ fn of_problem(problem: &Problem) -> Option<Verdict> {
         "request_invalid" => Verdict::Refused(Why::RequestInvalid),
         "request_malformed" => Verdict::Refused(Why::RequestMalformed),
         "scope_missing" => Verdict::Refused(Why::ScopeMissing),
+        "not_authorized" => Verdict::Refused(Why::NotAuthorized),
         "too_large" => Verdict::Refused(Why::TooLarge),
         "operation_not_found" => Verdict::Refused(Why::OperationNotFound),
         _ => return None,

@@ -167,6 +167,8 @@ pub enum Why {
     RequestMalformed,
     /// The request does not say whose key it is.
     ScopeMissing,
+    /// The operator's authorization check refuses the caller.
+    NotAuthorized,
     /// The body is over the limit.
     TooLarge,
     /// No operation of this caller.
@@ -196,6 +198,7 @@ impl Why {
             Self::RequestInvalid => "request_invalid",
             Self::RequestMalformed => "request_malformed",
             Self::ScopeMissing => "scope_missing",
+            Self::NotAuthorized => "not_authorized",
             Self::TooLarge => "too_large",
             Self::OperationNotFound => "operation_not_found",
             Self::NotStarted => "not_started",

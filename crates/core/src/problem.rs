@@ -61,11 +61,15 @@ pub enum Code {
     OperationNotFound,
     /// An unprotected request got no proper answer.
     UpstreamFailed,
+    /// The operator's own authorization check refused the caller.
+    NotAuthorized,
+    /// The operator's own authorization check gave no answer.
+    AuthorizationUnavailable,
 }
 
 impl Code {
     /// All of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 23] = [
         Self::ScopeMissing,
         Self::KeyMissing,
         Self::KeyInvalid,
@@ -87,6 +91,8 @@ impl Code {
         Self::RequestMalformed,
         Self::OperationNotFound,
         Self::UpstreamFailed,
+        Self::NotAuthorized,
+        Self::AuthorizationUnavailable,
     ];
 
     /// The name, as in `code` and at the end of `type`.
@@ -136,6 +142,10 @@ impl Code {
             Self::RequestMalformed => ("request_malformed", 400, "The request could be read in two ways"),
             Self::OperationNotFound => ("operation_not_found", 404, "No such operation of yours"),
             Self::UpstreamFailed => ("upstream_failed", 502, "The service behind gave no proper answer"),
+            Self::NotAuthorized => ("not_authorized", 401, "The caller is not authorized"),
+            Self::AuthorizationUnavailable => {
+                ("authorization_unavailable", 503, "Authorization cannot be checked right now")
+            }
         }
     }
 }

@@ -205,7 +205,7 @@ impl Routes {
 }
 
 /// What was made where no route matched is called `POST *`, whatever its path: a pattern's path begins with a slash.
-fn is_otherwise(operation: &str) -> bool {
+pub(crate) fn is_otherwise(operation: &str) -> bool {
     operation.split_once(' ').is_some_and(|(_, path)| path == "*")
 }
 

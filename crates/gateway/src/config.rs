@@ -196,6 +196,12 @@ impl Config {
         self.routes.iter().chain([&self.otherwise])
     }
 
+    /// Whether somebody is asked before a request of this operation is recorded or replayed.
+    pub(crate) fn is_preauthorized(&self, operation: &str) -> bool {
+        let is_of = |rule: &&Rule| rule.pattern == operation;
+        self.routes.iter().find(is_of).unwrap_or(&self.otherwise).preauthorize.is_some()
+    }
+
     /// Every header that the file gives a meaning: no client may write it in a second way, nor
     /// have it dropped on the way.
     pub(crate) fn named_headers(&self) -> Vec<HeaderName> {
@@ -204,6 +210,8 @@ impl Config {
             policy.fingerprint_headers.iter().chain(&policy.request_headers)
         });
         let mut named: Vec<HeaderName> = of_rules.filter_map(|name| name.parse().ok()).collect();
+        let asked = self.rules().filter_map(|rule| rule.preauthorize.as_ref());
+        named.extend(asked.flat_map(|asked| asked.headers.iter().cloned()));
         named.extend(self.scope.header().cloned());
         named.extend(self.scope.also.iter().cloned());
         named.extend(self.store.request_time_header.clone());

@@ -74,7 +74,7 @@ fn route(page: &mut String, rule: &Rule, scope: &ScopeRule) {
     deferred(page, policy);
     answers(page, policy);
     retention(page, policy);
-    own_answers(page, &refusals(policy, scope));
+    own_answers(page, &refusals(policy, scope, rule.preauthorize.is_some()));
 }
 
 fn paragraph(page: &mut String, words: &str) {

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper_util::server::graceful::GracefulShutdown;
-use metrics_exporter_prometheus::PrometheusHandle;
 use oncegate::{AnyStore, OpenError};
 use oncegate_engine::{BackgroundWorkers, Engine, Options, Outbox, Probe, Shared, Stats, Workers};
 use oncegate_store::Store as _;
@@ -78,7 +77,7 @@ impl Gateway {
         let engine = Engine::start(store, options).await.map_err(StartError::Engine)?;
         let asker = Arc::new(Asker::new(&config));
         let public = Public::new(engine.clone(), proxy, Arc::clone(&limiter), Arc::clone(&asker), &config);
-        let public = Arc::new(public.map_err(StartError::Routes)?);
+        let public = Arc::new(public?);
 
         let admin =
             Admin::new(engine.clone(), limiter, stopping.clone(), config.admin.token.clone(), metrics);
@@ -188,7 +187,7 @@ impl Gateway {
         ];
         let needs_restart = differences.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name);
         let reloaded = Reloaded { routes: config.routes.len(), needs_restart: needs_restart.collect() };
-        self.public.reload(&config).map_err(StartError::Routes)?;
+        self.public.reload(&config)?;
         self.config.listen = listen;
         self.config.admin = admin;
         self.reload_certificates();

@@ -11,6 +11,7 @@ pub mod job;
 mod listener;
 mod openapi;
 pub mod operate;
+mod preauthorize;
 mod proxy;
 mod public;
 pub mod reconcile;
@@ -25,4 +26,5 @@ pub use config::{
 pub use contract::contract;
 pub use gateway::{Gateway, Reloaded, StartError};
 pub use openapi::{Described, OpenApiError, openapi};
-pub use recorder::{install_recorder, recorder};
+pub use preauthorize::Preauthorize;
+pub use recorder::{MetricsHandle, MetricsRecorder, install_recorder, recorder};

@@ -16,7 +16,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{Request, Response, StatusCode};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, header};
+use http_body_util::BodyExt as _;
 use oncegate_core::classify::Failure;
 use oncegate_tower::{Attempt, Failed, RequestBody};
 use tokio::sync::watch;
@@ -28,7 +30,7 @@ use crate::public::{ClientBody, Progress};
 
 pub(crate) use body::UpstreamBody;
 pub(crate) use connect::{Connector, Wire};
-pub(crate) use forward::client_host;
+pub(crate) use forward::{add_client_headers, client_host};
 pub(crate) use limiter::Limiter;
 
 use body::Patience;
@@ -159,7 +161,7 @@ impl Inner {
                 let mut response = forward::switching(answered.response);
                 tunnel.join(&mut response, self.tunnel_idle_timeout);
                 answered.connection.let_go();
-                let body = |incoming| UpstreamBody::new(incoming, None, permit, patience, abandoned, 0);
+                let body = |incoming| UpstreamBody::new(incoming, None, Some(permit), patience, abandoned, 0);
                 return Ok(response.map(body));
             }
             // Nobody asked for another protocol: passed on, it would take the client's connection with it.
@@ -168,13 +170,17 @@ impl Inner {
         };
         let kept_bytes = attempt.map_or(0, |attempt| attempt.answer_bytes_max.saturating_add(1));
         let body = |incoming| {
-            UpstreamBody::new(incoming, Some(answered.connection), permit, patience, abandoned, kept_bytes)
+            let connection = Some(answered.connection);
+            UpstreamBody::new(incoming, connection, Some(permit), patience, abandoned, kept_bytes)
         };
         Ok(response.map(body))
     }
 }
 
 fn count(failed: Failed) {
+    if failed.0 == Failure::RequestBody {
+        return tracing::debug!("a client's body broke off while it was being sent on");
+    }
     let kind = if failed.0.proves_nothing_sent() { "not_sent" } else { "doubt" };
     metrics::counter!("oncegate.gateway.upstream.failure.count", "kind" => kind).increment(1);
     tracing::warn!(error = %failed, kind, "a request to the upstream failed");

@@ -26,7 +26,9 @@ use tower_service::Service as _;
 use crate::ask::Asker;
 use crate::config::{Config, RequestRules, ScopeRule};
 use crate::deferred::{self, Later};
+use crate::gateway::StartError;
 use crate::listener::HttpService;
+use crate::preauthorize::Preauthorizer;
 use crate::proxy::{Limiter, Proxy, UpstreamBody};
 use crate::reconcile::Webhook;
 
@@ -93,7 +95,7 @@ impl Public {
         limiter: Arc<Limiter>,
         asker: Arc<Asker>,
         config: &Config,
-    ) -> Result<Self, oncegate_tower::RouteError> {
+    ) -> Result<Self, StartError> {
         let current = RwLock::new(Arc::new(Current::new(&engine, &proxy, config)?));
         Ok(Self {
             engine,
@@ -108,7 +110,7 @@ impl Public {
     }
 
     /// Takes over routes and scope of another configuration. Requests that are under way end as they began.
-    pub(crate) fn reload(&self, config: &Config) -> Result<(), oncegate_tower::RouteError> {
+    pub(crate) fn reload(&self, config: &Config) -> Result<(), StartError> {
         let new = Arc::new(Current::new(&self.engine, &self.proxy, config)?);
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = new;
         Ok(())
@@ -149,7 +151,7 @@ impl Public {
             return Box::pin(webhooks::answer(ear, &current.webhooks, request)).await;
         }
         let progress = request.body().progress();
-        request.extensions_mut().insert(progress);
+        request.extensions_mut().insert(progress.clone());
         if current.may_defer {
             let kept = deferred::of_client(&request);
             request.extensions_mut().insert(kept);
@@ -175,15 +177,15 @@ impl HttpService for Public {
 }
 
 impl Current {
-    fn new(
-        engine: &Engine<AnyStore>,
-        proxy: &Proxy,
-        config: &Config,
-    ) -> Result<Self, oncegate_tower::RouteError> {
+    fn new(engine: &Engine<AnyStore>, proxy: &Proxy, config: &Config) -> Result<Self, StartError> {
         let scope = config.scope.clone();
-        let routes = config.layer_routes()?;
+        let routes = config.layer_routes().map_err(StartError::Routes)?;
         let layer = Idempotency::new(engine.clone(), scope.clone(), routes.clone());
         let layer = layer.operations_at(OPERATIONS);
+        let layer = match Preauthorizer::of(config, proxy)? {
+            Some(preauthorizer) => layer.authorize(preauthorizer),
+            None => layer,
+        };
         let layer = match &config.store.request_time_header {
             Some(name) => layer.request_time_header(name.clone()),
             None => layer,

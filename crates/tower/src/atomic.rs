@@ -173,7 +173,7 @@ where
     A::Error: Into<BoxError> + Send,
 {
     let policy = route.policy();
-    let (admitted, inner) = match admit(&*shared.tenant, &route, inner, request).await {
+    let (admitted, inner) = match admit(&*shared.tenant, None, &route, inner, request).await {
         Ok(admitted) => admitted,
         Err(answered) => return answered,
     };

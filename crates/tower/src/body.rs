@@ -56,6 +56,12 @@ impl<B> RequestBody<B> {
     pub(crate) fn whole(bytes: Bytes) -> Self {
         Self { part: Part::Whole { bytes: some_if_any(bytes) } }
     }
+
+    /// No body.
+    #[must_use]
+    pub const fn empty() -> Self {
+        Self { part: Part::Whole { bytes: None } }
+    }
 }
 
 impl RequestBody<NoBody> {

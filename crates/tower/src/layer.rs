@@ -12,6 +12,7 @@ use oncegate_store::join::{Join, Transactions};
 use tower_layer::Layer;
 use tower_service::Service;
 
+use crate::authorize::Authorize;
 use crate::body::{BoxError, RequestBody};
 use crate::complete::{Again, NoBody};
 use crate::phased;
@@ -37,6 +38,7 @@ impl<S: Store> Idempotency<S> {
             engine,
             routes,
             tenant: Box::new(tenant),
+            authorize: None,
             operations: may_defer.then(|| OPERATIONS.into()),
             serves_operations: may_defer,
             phases: None,
@@ -51,6 +53,17 @@ impl<S: Store> Idempotency<S> {
     pub fn request_time_header(mut self, name: HeaderName) -> Self {
         if let Some(shared) = Arc::get_mut(&mut self.0) {
             shared.request_time = Some(name);
+        }
+        self
+    }
+
+    /// Asks this about every request with a key, before its body is read: a replay never reaches the
+    /// service, so what authenticates there is not asked again. Also before an operation is shown or
+    /// cancelled. Call it before the layer is cloned.
+    #[must_use]
+    pub fn authorize(mut self, authorize: impl Authorize) -> Self {
+        if let Some(shared) = Arc::get_mut(&mut self.0) {
+            shared.authorize = Some(Box::new(authorize));
         }
         self
     }

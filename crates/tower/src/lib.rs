@@ -19,6 +19,7 @@
 mod answer;
 mod atomic;
 mod attempt;
+mod authorize;
 mod body;
 mod classify;
 mod complete;
@@ -44,6 +45,7 @@ mod stored;
 pub use answer::refusal;
 pub use atomic::{Atomic, AtomicIdempotency, AtomicService, NotAtomic, Promise};
 pub use attempt::{Attempt, Failed};
+pub use authorize::{Authorize, Checking, Denied};
 pub use body::{BoxError, RequestBody, ResponseBody};
 pub use complete::NoBody;
 pub use layer::Idempotency;

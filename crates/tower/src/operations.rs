@@ -17,6 +17,7 @@ use oncegate_engine::Cancelled;
 use oncegate_store::Store;
 
 use crate::answer::{self, About, Which};
+use crate::authorize::Denied;
 use crate::body::ResponseBody;
 use crate::described;
 use crate::layer::Idempotency;
@@ -30,6 +31,11 @@ impl<S: Store> Idempotency<S> {
     /// The operation with this id, if it belongs to whoever asks.
     pub async fn find_operation(&self, head: &Parts, id: RecordId) -> Result<Record, Box<Problem>> {
         self.0.find(head, id).await
+    }
+
+    /// Whether the caller may be shown this operation, or cancel it, as the layer's [`authorize`](Self::authorize) decides.
+    pub async fn authorize_operation(&self, head: &Parts, row: &Record) -> Result<(), Denied> {
+        self.0.authorize_operation(head, row).await
     }
 
     /// How far an accepted operation is, or its answer. Waits for the answer as long as the caller prefers, up to the route's limit. Of one
@@ -59,6 +65,11 @@ impl<S: Store> Shared<S> {
             Ok(row) => row,
             Err(problem) => return answer::refusal(&problem),
         };
+        if let Err(denied) = self.authorize_operation(head, &row).await {
+            let mut refused = answer::refusal(&denied.problem);
+            denied.challenge(refused.headers_mut());
+            return refused;
+        }
         match head.method {
             Method::GET | Method::HEAD => self.show(head, row).await,
             Method::DELETE => self.cancel(&row).await,
@@ -81,6 +92,16 @@ impl<S: Store> Shared<S> {
                 tracing::warn!(%error, "an operation could not be read");
                 Err(Box::new(unreadable()))
             }
+        }
+    }
+
+    /// By the route that serves the operation now; of one that is gone, by the defaults'.
+    async fn authorize_operation(&self, head: &Parts, row: &Record) -> Result<(), Denied> {
+        let Some(authorize) = &self.authorize else { return Ok(()) };
+        let route = self.routes.of_stored(row.operation.as_str()).or_else(|| self.routes.any_default());
+        match route.and_then(|route| authorize.check(route, head)) {
+            Some(checking) => checking.await,
+            None => Ok(()),
         }
     }
 

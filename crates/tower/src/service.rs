@@ -26,6 +26,7 @@ use tower_service::Service;
 use tracing::Instrument as _;
 
 use crate::answer::{About, Which};
+use crate::authorize::Authorize;
 use crate::body::{BoxError, RequestBody, ResponseBody};
 use crate::execute::{Ended, Work};
 use crate::phased::Offer;
@@ -43,6 +44,7 @@ pub(crate) struct Shared<S: Store> {
     pub(crate) engine: Engine<S>,
     pub(crate) routes: Routes,
     pub(crate) tenant: Box<dyn Tenant>,
+    pub(crate) authorize: Option<Box<dyn Authorize>>,
     pub(crate) operations: Option<Box<str>>,
     pub(crate) serves_operations: bool,
     pub(crate) phases: Option<Offer<S>>,
@@ -162,10 +164,11 @@ where
     A::Error: Into<BoxError> + Send,
 {
     let policy = route.policy();
-    let (admitted, inner) = match admit(&*shared.tenant, &route, inner, request).await {
-        Ok(admitted) => admitted,
-        Err(answered) => return answered,
-    };
+    let (admitted, inner) =
+        match admit(&*shared.tenant, shared.authorize.as_deref(), &route, inner, request).await {
+            Ok(admitted) => admitted,
+            Err(answered) => return answered,
+        };
     let Admitted { head, body, key, scope, fingerprint } = *admitted;
 
     let prefer = Prefer::of(&head.headers);
@@ -262,10 +265,11 @@ pub(crate) struct Admitted {
     pub(crate) fingerprint: Fingerprint,
 }
 
-/// Steps 2 to 5: the key, its scope, the body, the fingerprint. The error is the answer, also of a request that has no key and needs
+/// Steps 2 to 5: the key, its scope, whether its owner may, the body, the fingerprint. The error is the answer, also of a request that has no key and needs
 /// none.
 pub(crate) async fn admit<V, B, A>(
     tenant: &dyn Tenant,
+    authorize: Option<&dyn Authorize>,
     route: &Route,
     inner: V,
     request: Request<B>,
@@ -294,6 +298,13 @@ where
         Ok(scope) => scope,
         Err(problem) => return Err(Ok(Box::pin(refuse_early(&problem, &head.headers, body)).await)),
     };
+    if let Some(checking) = authorize.and_then(|authorize| authorize.check(route, &head))
+        && let Err(denied) = checking.await
+    {
+        let mut refused = Box::pin(refuse_early(&denied.problem, &head.headers, body)).await;
+        denied.challenge(refused.headers_mut());
+        return Err(Ok(refused));
+    }
     let body = read::whole(&head.headers, body, policy.body_bytes_max).await;
     let body = body.map_err(|problem| Ok(answer::refusal(&problem)))?;
     let fingerprint = fingerprint::of(policy, &head, &body);

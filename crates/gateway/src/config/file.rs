@@ -258,6 +258,45 @@ pub(crate) struct Rules {
     pub(crate) retry_unknown: Option<Span>,
     pub(crate) client_retry: Option<Span>,
     pub(crate) probe: Option<Spanned<reconcile::Probe>>,
+    pub(crate) preauthorize: Option<Spanned<Preauthorize>>,
+}
+
+/// Who is asked before a request is recorded or replayed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Preauthorize {
+    /// Nobody, whatever the defaults say.
+    Off,
+    Ask {
+        url: String,
+        timeout: Option<Span>,
+        headers: Vec<String>,
+    },
+}
+
+impl<'de> Deserialize<'de> for Preauthorize {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Table {
+            url: String,
+            timeout: Option<Span>,
+            #[serde(default)]
+            headers: Vec<String>,
+        }
+        const EXPECTED: &str =
+            "expected { url = \"/auth/check\", timeout = \"2s\", headers = [\"x-api-key\"] } or \"off\"";
+        match toml::Value::deserialize(deserializer)? {
+            toml::Value::String(text) if text == "off" => Ok(Self::Off),
+            value @ toml::Value::Table(_) => {
+                let Table { url, timeout, headers } =
+                    value.try_into().map_err(|error: toml::de::Error| {
+                        D::Error::custom(format!("{}; {EXPECTED}", error.message()))
+                    })?;
+                Ok(Self::Ask { url, timeout, headers })
+            }
+            _ => Err(D::Error::custom(EXPECTED)),
+        }
+    }
 }
 
 /// A profile, by its name.

@@ -13,8 +13,9 @@ use toml::Spanned;
 
 use super::check::Source;
 use super::error::ConfigError;
-use super::file::{After, Rules};
+use super::file::{self, After, Rules};
 use super::reconcile;
+use crate::preauthorize::Preauthorize;
 use crate::reconcile::Probe;
 
 /// How one kind of request is treated.
@@ -35,6 +36,8 @@ pub struct Rule {
     pub client_retry: Duration,
     /// How to find out what became of a request, if it can be asked over HTTP.
     pub probe: Option<Arc<Probe>>,
+    /// Who is asked before a request is recorded or replayed.
+    pub preauthorize: Option<Arc<Preauthorize>>,
 }
 
 impl Rule {
@@ -56,6 +59,7 @@ impl Rule {
             policy: route.policy().clone(),
             client_retry: CLIENT_RETRY,
             probe: None,
+            preauthorize: None,
         }
     }
 
@@ -104,6 +108,8 @@ pub(super) fn otherwise(
         policy: profile.policy(),
         client_retry: rules.client_retry.map_or(CLIENT_RETRY, |span| span.0),
         probe: None,
+        // For the routes too, also where the defaults are off.
+        preauthorize: preauthorize(rules, None, source)?,
     };
     if given == Some(Profile::Off) {
         // The command line switches it off, whatever the file has chosen for when it is on.
@@ -160,6 +166,7 @@ pub(super) fn route(
                 formerly: Vec::new(),
                 client_retry: defaults.client_retry,
                 probe: None,
+                preauthorize: defaults.preauthorize.clone(),
             }
         }
         None => defaults.clone(),
@@ -173,7 +180,9 @@ pub(super) fn route(
     let before = rule.policy.clone();
     overlay(&mut rule.policy, rules, source)?;
     rule.probe = probe(rules, rule.probe, &rule.policy, &pattern.span(), source)?;
-    if rule.is_off() && (rule.policy != before || rule.probe.is_some()) {
+    rule.preauthorize = preauthorize(rules, rule.preauthorize, source)?;
+    let asks = rules.preauthorize.is_some();
+    if rule.is_off() && (rule.policy != before || rule.probe.is_some() || asks) {
         return Err(source.error(&pattern.span(), OFF_WITH_MORE));
     }
     if !rule.is_off() && SAFE.contains(&method) {
@@ -225,6 +234,28 @@ fn probe(
     Ok(Some(probe))
 }
 
+/// Who is asked by this rule; a route inherits it whatever its profile.
+fn preauthorize(
+    rules: &Rules,
+    inherited: Option<Arc<Preauthorize>>,
+    source: &Source<'_>,
+) -> Result<Option<Arc<Preauthorize>>, ConfigError> {
+    let Some(typed) = &rules.preauthorize else { return Ok(inherited) };
+    let file::Preauthorize::Ask { url, timeout, headers } = typed.get_ref() else { return Ok(None) };
+    let at = |message: &str| source.error(&typed.span(), message);
+    let timeout = timeout.map_or(PREAUTHORIZE_TIMEOUT, |span| span.0);
+    if timeout.is_zero() {
+        return Err(at("preauthorize.timeout must be greater than zero"));
+    }
+    let headers = headers_of(&Spanned::new(typed.span(), headers.clone()), source)?;
+    let headers = headers.iter().filter_map(|name| name.parse().ok()).collect();
+    let target = reconcile::target(&Spanned::new(typed.span(), url.clone()), source)?;
+    Ok(Some(Arc::new(Preauthorize { target, timeout, headers })))
+}
+
+/// How long a service may think about a caller, where the file says nothing.
+const PREAUTHORIZE_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// Names of headers, in lower case. Those of one connection mean nothing later, and the rest is the gateway's to say.
 fn headers_of(names: &Spanned<Vec<String>>, source: &Source<'_>) -> Result<Vec<Box<str>>, ConfigError> {
     let mut kept: Vec<Box<str>> = Vec::new();
@@ -245,8 +276,17 @@ fn headers_of(names: &Spanned<Vec<String>>, source: &Source<'_>) -> Result<Vec<B
 }
 
 /// What a request that is run later carries in any case, as the gateway knows it.
-const OF_THE_GATEWAY: [&str; 6] =
-    ["host", "content-length", "idempotency-key", "idempotency-attempt", "oncegate-peer", "oncegate-proto"];
+const OF_THE_GATEWAY: [&str; 9] = [
+    "host",
+    "content-length",
+    "idempotency-key",
+    "idempotency-attempt",
+    "oncegate-peer",
+    "oncegate-proto",
+    "oncegate-original-method",
+    "oncegate-original-uri",
+    "oncegate-original-route",
+];
 
 /// Where a choice is made that the layer does not offer.
 fn not_yet(rules: &Rules) -> Option<Range<usize>> {

@@ -12,6 +12,7 @@ use super::file::After;
 use super::rules::Rule;
 use super::word::{Size, Words as _};
 use super::{Store, Upstream};
+use crate::preauthorize::Preauthorize;
 
 impl Rule {
     /// How long an unknown outcome is asked about before it is parked, at most: the sum of all pauses.
@@ -106,6 +107,7 @@ impl Rule {
             ("retry_unknown", span(policy.retry_unknown)),
             ("client_retry", span(self.client_retry)),
         ]);
+        settings.extend(self.preauthorize.as_ref().map(|asked| ("preauthorize", preauthorize(asked))));
         if let Some(probe) = &self.probe {
             settings.extend(reconcile::probe(probe, &policy.reconcile));
         }
@@ -184,6 +186,12 @@ fn quoted(text: &str) -> String {
     }
     // JSON's escapes are TOML's.
     serde_json::Value::from(text).to_string()
+}
+
+fn preauthorize(asked: &Preauthorize) -> String {
+    let names: Vec<Box<str>> = asked.headers.iter().map(|name| name.as_str().into()).collect();
+    let headers = if names.is_empty() { String::new() } else { format!(", headers = {}", list(&names)) };
+    format!("{{ url = {}, timeout = {}{headers} }}", quoted(&asked.url()), quoted(&shown(asked.timeout)))
 }
 
 fn list(names: &[Box<str>]) -> String {

@@ -1,5 +1,6 @@
 //! Settings that are allowed and risky: each warning has the line of its setting and a remedy.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use oncegate_core::fingerprint::Mode;
@@ -21,10 +22,13 @@ use crate::reconcile::{RecordAt, Target};
 
 pub(super) fn warnings(config: &Config, file: &File, source: &Source<'_>) -> Vec<String> {
     let mut warnings = check_protection(config, file, source);
+    warnings.extend(check_store(config, file, source));
     warnings.extend(admin::warning(&config.admin, &file.admin, source));
     let from_request = request::warnings(&file.request).into_iter();
     warnings.extend(from_request.map(|(span, words)| format!("{}{words}", source.line(Some(span)))));
     warnings.extend(check_scope(config, file, source));
+    warnings.extend(check_webhooks(config, file, source));
+    warnings.extend(check_preauthorization(config, file, source));
     let typed = std::iter::once(&file.defaults).chain(file.route.iter().map(Spanned::get_ref));
     let rules = std::iter::once(&config.otherwise).chain(&config.routes);
     for (rule, typed) in rules.zip(typed).filter(|(rule, _)| !rule.is_off()) {
@@ -150,4 +154,63 @@ fn check_comparison(rule: &Rule, typed: &file::Rules, source: &Source<'_>) -> Ve
         ));
     }
     warnings
+}
+
+/// A store's file that other users can read.
+fn check_store(config: &Config, file: &File, source: &Source<'_>) -> Vec<String> {
+    let line = source.line(file.store.url.as_ref().map(Spanned::span));
+    let warnings = oncegate::warnings_of(config.store.url.expose()).into_iter();
+    warnings.map(|words| format!("{line}{words}")).collect()
+}
+
+/// Webhooks whose events can name any record, if end users choose what is in them.
+fn check_webhooks(config: &Config, file: &File, source: &Source<'_>) -> Vec<String> {
+    let webhooks = config.webhooks.iter().zip(&file.webhook);
+    let warnings = webhooks.filter_map(|(webhook, typed)| {
+        let by = match webhook.record {
+            RecordAt::Id(_) => "id",
+            RecordAt::Key { .. } => "key",
+            RecordAt::ForwardedKey(_) | RecordAt::Reference(_) => return None,
+        };
+        let line = source.line(typed.get_ref().record.as_ref().map(Spanned::span));
+        Some(format!(
+            "{line}[[webhook]] {:?}: record is found by {by}: an end user who can write that field of an event can settle \
+             another operation; find it by forwarded_key or reference, or make sure that only your API writes the field",
+            webhook.name
+        ))
+    });
+    warnings.collect()
+}
+
+/// Routes whose stored responses a revoked credential gets, and checks that can be forged.
+fn check_preauthorization(config: &Config, file: &File, source: &Source<'_>) -> Vec<String> {
+    let typed = std::iter::once(&file.defaults).chain(file.route.iter().map(Spanned::get_ref));
+    let rules = std::iter::once(&config.otherwise).chain(&config.routes);
+    let warnings = rules.zip(typed).filter_map(|(rule, typed)| {
+        let (span, words) = preauthorize_warning(rule, typed, &config.otherwise)?;
+        Some(format!("{}{}: {words}", source.line(Some(span)), rule.pattern))
+    });
+    warnings.collect()
+}
+
+/// What is wrong with who is asked on this route, with the remedy; of an inherited rule nothing.
+fn preauthorize_warning(
+    rule: &Rule,
+    typed: &file::Rules,
+    defaults: &Rule,
+) -> Option<(std::ops::Range<usize>, &'static str)> {
+    let span = typed.preauthorize.as_ref()?.span();
+    let Some(asked) = &rule.preauthorize else {
+        let words = "preauthorize = \"off\": a caller whose credential was revoked still gets what is stored under it; \
+                     drop the setting";
+        return defaults.preauthorize.is_some().then_some((span, words));
+    };
+    let Target::Elsewhere(url) = &asked.target else { return None };
+    let is_here = url.host().is_some_and(|host| {
+        let ip = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+        host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
+    });
+    let words = "preauthorize.url is http:// and not of this machine: credentials cross the network unencrypted, and \
+                 anyone on the way can allow a request; use https://";
+    (url.scheme_str() == Some("http") && !is_here).then_some((span, words))
 }

@@ -33,8 +33,11 @@ impl Refusal {
 const SAME_AGAIN: &str = "Send the same request with the same key again.";
 
 /// All that this policy allows, by status.
-pub(crate) fn refusals(policy: &Policy, scope: &ScopeRule) -> Vec<Refusal> {
+pub(crate) fn refusals(policy: &Policy, scope: &ScopeRule, is_preauthorized: bool) -> Vec<Refusal> {
     let mut all: Vec<_> = Code::ALL.into_iter().flat_map(|code| of_code(code, policy, scope)).collect();
+    if is_preauthorized {
+        all.extend(of_preauthorization(policy));
+    }
     all.sort_by_key(|refusal| refusal.status);
     all
 }
@@ -91,13 +94,10 @@ fn of_code(code: Code, policy: &Policy, scope: &ScopeRule) -> Vec<Refusal> {
             ),
             "Fetch the result from `answer_location`; `answer_status` is the status that it had.",
         )],
-        Code::TooLarge => {
-            vec![Refusal::of(
-                &usual,
-                format!("The body is larger than {}.", Size(policy.body_bytes_max)),
-                "Send less. The key is still unused.",
-            )]
-        }
+        Code::TooLarge => one(
+            &format!("The body is larger than {}.", Size(policy.body_bytes_max)),
+            "Send less. The key is still unused.",
+        ),
         Code::UpstreamUnreachable if !is_deferred => {
             let problem = usual.retry_after(policy.retry_in_progress);
             vec![Refusal::of(&problem, "The API could not be reached. Nothing was executed.", SAME_AGAIN)]
@@ -134,7 +134,7 @@ fn of_code(code: Code, policy: &Policy, scope: &ScopeRule) -> Vec<Refusal> {
             vec![Refusal::of(&usual, when, then), Refusal::of(&usual.clone().with_status(504), when, then)]
         }
         // Keys that are not required; deferred work, or work that is not, and requests without a key, only; limits by scope are not this
-        // gateway's; lookups and cancelling are another endpoint.
+        // gateway's; lookups and cancelling are another endpoint; a check of callers is not the policy's.
         Code::KeyMissing
         | Code::NotStarted
         | Code::Cancelled
@@ -143,8 +143,25 @@ fn of_code(code: Code, policy: &Policy, scope: &ScopeRule) -> Vec<Refusal> {
         | Code::UpstreamFailed
         | Code::RateLimited
         | Code::TooManyKeys
-        | Code::OperationNotFound => Vec::new(),
+        | Code::OperationNotFound
+        | Code::NotAuthorized
+        | Code::AuthorizationUnavailable => Vec::new(),
     }
+}
+
+/// What callers are told where somebody is asked about them first.
+fn of_preauthorization(policy: &Policy) -> [Refusal; 3] {
+    let refused = Problem::new(Code::NotAuthorized, "");
+    let when =
+        "The credentials are not, or no longer, allowed to use this endpoint. This request was not executed.";
+    let then = "Get valid credentials. What became of an earlier try is said to an authorized caller only.";
+    let unavailable = Problem::new(Code::AuthorizationUnavailable, "").retry_after(policy.retry_unknown);
+    let unknown = "Whether the caller may use this endpoint could not be found out. Nothing was executed.";
+    [
+        Refusal::of(&refused, when, then),
+        Refusal::of(&refused.clone().with_status(403), when, then),
+        Refusal::of(&unavailable, unknown, SAME_AGAIN),
+    ]
 }
 
 fn scope_missing(scope: &ScopeRule) -> &'static str {

@@ -21,7 +21,8 @@ pub(super) fn contract(
     document: &Object,
 ) -> Vec<String> {
     let policy = route.policy();
-    let refusals = refusals(policy, &config.scope);
+    let is_preauthorized = config.is_preauthorized(route.operation().as_str());
+    let refusals = refusals(policy, &config.scope, is_preauthorized);
     parameter(operation, policy, document);
     let mut left = responses(operation, &refusals, document);
     if policy.may_defer() {

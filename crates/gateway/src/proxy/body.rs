@@ -33,13 +33,13 @@ impl UpstreamBody {
     pub(super) fn new(
         incoming: Incoming,
         connection: Option<Lent>,
-        permit: Permit,
+        permit: Option<Permit>,
         patience: Patience,
         abandoned: watch::Receiver<bool>,
         kept_bytes: u64,
     ) -> Self {
         // What nobody keeps goes to the client as fast as it takes it: that must not keep others from being executed.
-        let permit = (kept_bytes > 0).then_some(permit);
+        let permit = permit.filter(|_| kept_bytes > 0);
         let mut body = Self { incoming, connection, permit, patience, abandoned, kept_bytes, silence: None };
         if body.incoming.is_end_stream() {
             body.has_come();

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use http::header::{self, Entry, HeaderMap, HeaderName, HeaderValue};
 use http::uri::{Authority, PathAndQuery, Scheme, Uri};
-use http::{Method, Response, Version};
+use http::{Method, Response, Version, request};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use oncegate_core::policy::ForwardKey;
@@ -14,6 +14,7 @@ use oncegate_tower::headers::{HOP_BY_HOP, OUTCOME, connection_options};
 use super::Outgoing;
 use super::upgrade::Tunnel;
 use crate::config::{HostHeader, Http, Upstream};
+use crate::preauthorize::{ORIGINAL_METHOD, ORIGINAL_ROUTE, ORIGINAL_URI};
 use crate::public::{Peer, Secure, TrustedPeer};
 
 /// The key, towards the upstream.
@@ -21,12 +22,15 @@ const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// Which attempt it is: the fence, which grows with every one. Never a client's.
 const ATTEMPT: HeaderName = HeaderName::from_static("idempotency-attempt");
 /// What no client says to an upstream, beside what is of a connection.
-static NOT_THE_CLIENTS: [HeaderName; 4] = [
+static NOT_THE_CLIENTS: [HeaderName; 7] = [
     // The gateway has answered it, or will.
     header::EXPECT,
     header::HOST,
     ATTEMPT,
     HeaderName::from_static("http2-settings"),
+    ORIGINAL_METHOD,
+    ORIGINAL_URI,
+    ORIGINAL_ROUTE,
 ];
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -183,7 +187,7 @@ fn forward_key(headers: &mut HeaderMap, attempt: &Attempt) {
 }
 
 /// HTTP/2 may send a cookie in pieces, which HTTP/1 reads as one.
-fn join_cookies(headers: &mut HeaderMap) {
+pub(super) fn join_cookies(headers: &mut HeaderMap) {
     let Entry::Occupied(cookies) = headers.entry(header::COOKIE) else { return };
     if cookies.iter().nth(1).is_none() {
         return;
@@ -210,6 +214,14 @@ pub(crate) fn client_host(uri: &Uri, headers: &HeaderMap) -> Option<HeaderValue>
         Some(authority) => HeaderValue::from_str(authority.as_str()).ok(),
         None => headers.get(header::HOST).cloned(),
     }
+}
+
+/// Says who a client is, by what it came and which host it asked for, as requests to the upstream do.
+pub(crate) fn add_client_headers(headers: &mut HeaderMap, request: &request::Parts) {
+    let peer = request.extensions.get::<Peer>().copied();
+    let is_secure = request.extensions.get::<Secure>().is_some();
+    let host = client_host(&request.uri, &request.headers);
+    forwarded(headers, peer, host.as_ref(), is_secure);
 }
 
 /// Who asked, and how: in the standard's header, and in those that most frameworks read.

@@ -4,12 +4,15 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// Headers that decide what a request is, who sent it or how it is framed. Servers that turn
 /// headers into variables (CGI, WSGI, PHP) read `Content_Type` as `Content-Type`.
-const THAT_MATTER: [&str; 9] = [
+const THAT_MATTER: [&str; 12] = [
     "content-encoding",
     "content-length",
     "content-type",
     "idempotency-attempt",
     "idempotency-key",
+    "oncegate-original-method",
+    "oncegate-original-route",
+    "oncegate-original-uri",
     "proxy-authorization",
     "transfer-encoding",
     "true-client-ip",

@@ -21,6 +21,11 @@ pub(super) async fn answer(public: &Public, current: &Current, request: Request<
         Err(problem) if problem.code() == Code::OperationNotFound => return refusal(&not_found()),
         Err(problem) => return refusal(&problem),
     };
+    if let Err(denied) = current.layer.authorize_operation(&head, &row).await {
+        let mut refused = refusal(&denied.problem);
+        denied.challenge(refused.headers_mut());
+        return refused;
+    }
     if head.method == Method::DELETE {
         return current.layer.cancel_operation(&row).await.map(Either::Left);
     }

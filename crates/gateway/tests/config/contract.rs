@@ -215,3 +215,18 @@ fn clients_are_told_what_a_key_may_contain_and_what_a_replay_reports() {
         assert!(page.contains(words), "{words}: {page}");
     }
 }
+
+/// Where somebody is asked about callers first, clients are told what that may come to; elsewhere not.
+#[test]
+fn a_check_of_callers_is_in_the_contract_of_its_routes() {
+    let routes =
+        "[[route]]\nmatch = \"POST /open\"\npreauthorize = \"off\"\n[[route]]\nmatch = \"POST /own\"";
+    let text = format!("[defaults]\npreauthorize = {{ url = \"/auth\" }}\n{routes}");
+    let page = contract(&parse(&text).unwrap());
+    let section = |title: &str| page.split("\n## ").find(|section| section.starts_with(title)).unwrap();
+    for (title, is_asked) in [("`POST /open`", false), ("`POST /own`", true), ("Everything else", true)] {
+        for code in ["not_authorized", "authorization_unavailable"] {
+            assert_eq!(section(title).contains(code), is_asked, "{code} in {title}:\n{page}");
+        }
+    }
+}

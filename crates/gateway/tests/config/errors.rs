@@ -58,6 +58,27 @@ const WRONG: &[(&str, &str)] = &[
         "2:14: /no/such/file could not be read: No such file or directory (os error 2)",
     ),
     ("[admin]\ntoken = 1234567890123456", "2:9: invalid type: a number, expected a text in quotes"),
+    ("[listen]\ntunnel_idle_timeout = \"0s\"", "2:23: must be greater than zero"),
+    (
+        "[defaults]\npreauthorize = \"on\"",
+        "2:16: expected { url = \"/auth/check\", timeout = \"2s\", headers = [\"x-api-key\"] } or \"off\"",
+    ),
+    (
+        "[defaults]\npreauthorize = { timeout = \"1s\" }",
+        "2:16: missing field `url`; expected { url = \"/auth/check\", timeout = \"2s\", headers = [\"x-api-key\"] } or \"off\"",
+    ),
+    (
+        "[defaults]\npreauthorize = { url = \"/a\", timeout = \"0s\" }",
+        "2:16: preauthorize.timeout must be greater than zero",
+    ),
+    (
+        "[defaults]\npreauthorize = { url = \"/a\", headers = [\"Oncegate-Original-URI\"] }",
+        "2:16: \"Oncegate-Original-URI\" is of one connection, or said by the gateway itself; leave it out",
+    ),
+    (
+        "[[route]]\nmatch = \"POST /x\"\nprofile = \"off\"\npreauthorize = { url = \"/a\" }",
+        "2:9: the profile \"off\" lets requests pass untouched, so no other setting has an effect; drop them, or choose another profile",
+    ),
     ("[upstream]\nconnect_timeout = \"0s\"", "2:19: must be greater than zero"),
     ("[upstream]\n  timeout = \"0s\"", "2:13: must be greater than zero"),
     ("[upstream]\nhttp = \"3\"", "2:8: invalid value: string \"3\", expected one of \"auto\", \"1\", \"2\""),

@@ -50,7 +50,7 @@ fn what_is_shown_can_be_written() {
     let forms = ["'x+'", "'\\d+'", "'a\"b'", "\"a'b\\\\d\"", "\"uuid\"", "\"any\""];
     for (profile, form) in profiles.into_iter().zip(forms) {
         let more = format!(
-            "formerly = [\"POST /a/{{b}}\"]\nkey_form = {form}\nfingerprint = {{ only = ['/a\"b', '/c'] }}\nhorizon = \"40d\"\npatience = \"1500ms\""
+            "formerly = [\"POST /a/{{b}}\"]\nkey_form = {form}\nfingerprint = {{ only = ['/a\"b', '/c'] }}\nhorizon = \"40d\"\npreauthorize = {{ url = '/a\"b', headers = [\"X-Key\"] }}\npatience = \"1500ms\""
         );
         let shown = parse(&format!("[defaults]\nprofile = \"{profile}\"\n{more}")).unwrap().otherwise;
         let lines: Vec<_> =

@@ -122,3 +122,75 @@ fn requests_that_are_not_compared() {
         ],
     );
 }
+
+/// The file of the store is looked at, and neither opened nor created.
+#[test]
+#[cfg(unix)]
+fn a_store_that_others_can_read() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("records.db");
+    let text = format!("[store]\nurl = \"sqlite://{}\"", file.display());
+    check(&text, &[]);
+    assert!(!file.exists());
+    std::fs::write(&file, "").unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let path = file.display();
+    let warning = format!(
+        "line 6: {path} has mode 0644: other users of this machine can read or change stored requests and responses; run `chmod 600 {path}`"
+    );
+    check(&text, &[&warning]);
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    check(&text, &[]);
+}
+
+/// A route without a check lets a revoked credential have its replays; a check in the clear can be
+/// answered by anyone on the way.
+#[test]
+fn preauthorization_that_is_left_out_or_can_be_forged() {
+    check(
+        "[defaults]\npreauthorize = { url = \"/auth\" }\n[[route]]\nmatch = \"POST /x\"\nprofile = \"payments\"",
+        &[],
+    );
+    check("[[route]]\nmatch = \"POST /x\"\npreauthorize = \"off\"", &[]);
+    check(
+        "[defaults]\npreauthorize = { url = \"/auth\" }\n[[route]]\nmatch = \"POST /x\"\npreauthorize = \"off\"",
+        &[
+            "line 9: POST /x: preauthorize = \"off\": a caller whose credential was revoked still gets what is stored under it; drop the setting",
+        ],
+    );
+    let open = "preauthorize.url is http:// and not of this machine: credentials cross the network unencrypted, and anyone on the way can allow a request; use https://";
+    check(
+        "[defaults]\npreauthorize = { url = \"http://auth.test/check\" }\n[[route]]\nmatch = \"POST /x\"",
+        &[&format!("line 6: *: {open}")],
+    );
+    for here in
+        ["http://127.0.0.1:8/check", "http://[::1]/check", "http://localhost:9/", "https://auth.test/check"]
+    {
+        check(&format!("[defaults]\npreauthorize = {{ url = \"{here}\" }}"), &[]);
+    }
+}
+
+/// A signature proves who sent an event, and not who chose what is in its metadata.
+#[test]
+fn webhooks_that_end_users_could_forge() {
+    let warnings = |record: &str| {
+        let text = format!(
+            "[defaults]\nforward_key = \"derived\"\n[scope]\nfrom = \"header\"\nheader = \"x-tenant\"\ntrusted_peers = [\"10.0.0.0/8\"]\n\
+             [[webhook]]\nname = \"provider\"\nscheme = \"standard\"\nsecrets = [\"env:PROVIDER_SECRET\"]\nrecord = {record}\n\
+             happened = [{{ pointer = \"/type\", equals = \"paid\" }}]\nanswer = {{ status = 201, body = \"paid\" }}\nkeys_are_never_reused = true"
+        );
+        crate::parse_with(&[("PROVIDER_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")], &text)
+            .unwrap()
+            .warnings
+    };
+    for (record, by) in [
+        ("{ id = \"/data/metadata/id\" }", "id"),
+        ("{ key = \"/data/key\", scope = \"x-tenant:acme\" }", "key"),
+    ] {
+        let expected =
+            format!("line 11: [[webhook]] \"provider\": record is found by {by}: an end user who can write");
+        let found = warnings(record);
+        assert!(matches!(&found[..], [one] if one.starts_with(&expected)), "{found:?}");
+    }
+}

@@ -140,6 +140,11 @@ impl Both {
         self.seen.lock().unwrap().len()
     }
 
+    /// All that it was asked.
+    pub(crate) fn seen(&self) -> Vec<(http::request::Parts, Bytes)> {
+        self.seen.lock().unwrap().clone()
+    }
+
     /// The last that it was asked.
     pub(crate) fn last(&self) -> (http::request::Parts, Bytes) {
         self.seen.lock().unwrap().last().cloned().expect("it was asked something")

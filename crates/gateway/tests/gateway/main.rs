@@ -28,6 +28,7 @@ mod metrics;
 mod openapi;
 mod operations;
 mod pooling;
+mod preauthorize;
 mod profiles;
 mod readers;
 mod reload;

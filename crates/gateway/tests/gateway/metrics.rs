@@ -2,7 +2,7 @@
 
 use oncegate_gateway::{Gateway, install_recorder};
 
-use crate::client::Call;
+use crate::client::{Call, Connection};
 use crate::gateway::{admin, config};
 use crate::upstream::Upstream;
 
@@ -10,7 +10,9 @@ use crate::upstream::Upstream;
 async fn in_prometheus_text_format() {
     let handle = install_recorder().unwrap();
     let upstream = Upstream::numbered().await;
-    let toml = "[[route]]\nmatch = \"POST /metered\"\nprofile = \"stripe\"";
+    let toml = "[[route]]\nmatch = \"POST /metered\"\nprofile = \"stripe\"\n\
+                [[route]]\nmatch = \"POST /guarded\"\npreauthorize = { url = \"/auth\" }\n\
+                [[route]]\nmatch = \"POST /shut\"\npreauthorize = { url = \"http://127.0.0.1:1/auth\" }";
     let gateway = Gateway::start(config(&format!("http://{}", upstream.addr), toml), Some(handle));
     let gateway = gateway.await.unwrap();
     let call = Call::post("/metered").key("one").json("{}");
@@ -28,6 +30,7 @@ async fn in_prometheus_text_format() {
         assert!(text.lines().any(|line| line == expected), "{expected} is not in:\n{text}");
     }
     refusals(&gateway).await;
+    clients_faults_and_preauthorization(&gateway).await;
     // Every line is a comment, or a name with a number.
     for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let number = line.rsplit(' ').next().unwrap();
@@ -61,4 +64,28 @@ async fn refusals(gateway: &Gateway) {
     }
     let keyless = "api_idempotency_keyless_count{profile=\"stripe\",route=\"POST /metered\"} 1";
     assert!(text.lines().any(|line| line == keyless), "{keyless} is not in:\n{text}");
+}
+
+/// A body that its client breaks off is no failure of the upstream's; what was asked before a request
+/// is counted by its result.
+async fn clients_faults_and_preauthorization(gateway: &Gateway) {
+    let address = gateway.address();
+    let mut client = Connection::to(address).await;
+    client.write(Call::anonymous("PUT", "/upload").chunked().head()).await;
+    client.write("5\r\nhelloXX").await;
+    client.reply().await.expect_problem(400, "request_malformed");
+    assert_eq!(Call::post("/guarded").key("two").json("{}").send(address).await.status, 200);
+    let reply = Call::post("/shut").key("three").json("{}").send(address).await;
+    reply.expect_problem(503, "authorization_unavailable");
+    let reply = admin(gateway, "/metrics").await;
+    let text = reply.text();
+    for expected in [
+        "oncegate_refusal_count{reason=\"request_malformed\",route=\"none\"} 1",
+        "oncegate_refusal_count{reason=\"authorization_unavailable\",route=\"POST /shut\"} 1",
+        "oncegate_gateway_preauthorize_count{result=\"allowed\"} 1",
+        "oncegate_gateway_preauthorize_count{result=\"failed\"} 1",
+    ] {
+        assert!(text.lines().any(|line| line == expected), "{expected} is not in:\n{text}");
+    }
+    assert!(!text.contains("oncegate_gateway_upstream_failure_count"), "{text}");
 }

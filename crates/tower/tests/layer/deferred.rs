@@ -1,18 +1,22 @@
 //! A handler that is run later: accepted by the layer, run by its completer, asked for where the layer serves operations.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
 use axum::extract::Request;
 use http::StatusCode;
+use http::request::Parts;
 use http_body_util::BodyExt as _;
 use oncegate_core::policy::{AfterDoubt, Profile, WhileInProgress};
-use oncegate_engine::{BackgroundWorkers, Engine, Options, WorkerOptions, Workers};
+use oncegate_core::problem::{Code, Problem};
+use oncegate_engine::{BackgroundWorkers, Engine, Options, Route, WorkerOptions, Workers};
+use oncegate_store::drive::read_one;
 use oncegate_store::faulty::{Fault, Faulty};
 use oncegate_store::memory::MemoryStore;
 use oncegate_tower::phased::Completing;
-use oncegate_tower::{Attempt, Idempotency, Routes, scope};
+use oncegate_tower::{Attempt, Authorize, Checking, Denied, Idempotency, Routes, scope};
 use tokio::net::TcpListener;
 
 use crate::client::{Call, within};
@@ -135,6 +139,58 @@ async fn it_is_accepted_run_with_what_was_kept_and_answered_where_the_layer_says
         "one".to_owned(),
     );
     assert_eq!(runs, [expected]);
+}
+
+/// Refuses callers once it is told to; remembers which routes it was asked about.
+#[derive(Clone, Default)]
+struct Bouncer {
+    refuses: Arc<AtomicBool>,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Authorize for Bouncer {
+    fn check<'a>(&'a self, route: &'a Route, request: &'a Parts) -> Option<Checking<'a>> {
+        Some(Box::pin(async move {
+            self.asked.lock().unwrap().push(format!("{} for {}", request.method, route.operation()));
+            if !self.refuses.load(Ordering::SeqCst) {
+                return Ok(());
+            }
+            let problem = Problem::new(Code::NotAuthorized, "No.");
+            Err(Denied { problem, challenges: vec!["Custom".parse().unwrap()] })
+        }))
+    }
+}
+
+/// What is recorded, and how far it is, is shown only to callers who still may.
+#[tokio::test]
+async fn who_may_not_any_more_gets_no_replay_and_no_state() {
+    let bouncer = Bouncer::default();
+    let authorize = bouncer.clone();
+    let placed = |layer: Idempotency<Shaky>| layer.serve_operations_at("/operations/").authorize(authorize);
+    let service = Service::with(Options::default(), placed).await;
+    let location = expect_accepted(&service.job("one").await, "pending");
+    service.gate.entered().await;
+    service.gate.open();
+    service.ask("GET", "acme", &location).await.expect_replay(200, "done");
+    bouncer.refuses.store(true, Ordering::SeqCst);
+    for reply in [
+        service.job("one").await,
+        service.job("two").await,
+        service.ask("GET", "acme", &location).await,
+        service.ask("DELETE", "acme", &location).await,
+    ] {
+        assert_eq!((reply.status, reply.header("www-authenticate")), (401, Some("Custom")), "{reply:?}");
+        assert!(String::from_utf8_lossy(&reply.body).contains("not_authorized"), "{reply:?}");
+    }
+    assert_eq!(service.ask("GET", "other", &location).await.status, 404);
+    assert_eq!(read_one(&service.store, id_of("two")).await.unwrap(), None);
+    assert_eq!(service.runs.lock().unwrap().len(), 1);
+    let asked = bouncer.asked.lock().unwrap().clone();
+    assert_eq!(
+        asked,
+        ["POST", "GET", "POST", "POST", "GET", "DELETE"]
+            .map(|method| format!("{method} for POST /jobs/{{id}}"))
+    );
 }
 
 /// `Prefer: respond-async`, where the route allows it, runs later what would have run at once; and says so.
