@@ -112,6 +112,9 @@ impl HttpService for AdminService {
         let answered: Result<_, Infallible> = self.routes.clone().call(request).await;
         answered.unwrap_or_else(|never| match never {})
     }
+
+    /// Refusals are counted where clients come.
+    fn count_malformed() {}
 }
 
 async fn metrics(axum::extract::State(admin): axum::extract::State<Admin>) -> impl IntoResponse {

@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -23,12 +23,13 @@ use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use pin_project_lite::pin_project;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Semaphore, watch};
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 use crate::config::Listen;
 use crate::public::{Peer, Room, Secure};
 
-use client_stream::ClientStream;
+use client_stream::{ClientStream, Heads};
 use socket::Accepted;
 use stall::Stalling;
 
@@ -49,6 +50,9 @@ pub(crate) trait HttpService: Send + Sync + 'static {
     type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static;
 
     fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Response<Self::Body>> + Send;
+
+    /// Counts a head that was refused before there was a request.
+    fn count_malformed();
 }
 
 /// The most requests at once on one HTTP/2 connection.
@@ -68,7 +72,8 @@ impl<S: HttpService> Listener<S> {
         let mut http = Builder::new(TokioExecutor::new());
         http.http1()
             .timer(TokioTimer::new())
-            .header_read_timeout(self.settings.header_timeout)
+            // `ClientStream` limits it, and answers.
+            .header_read_timeout(None)
             .max_buf_size(self.settings.header_bytes_max);
         let header_list = u32::try_from(self.settings.header_bytes_max).unwrap_or(u32::MAX);
         http.http2()
@@ -178,11 +183,11 @@ impl<S: HttpService> Connection<S> {
         });
         let stream = Stalling::new(stream, settings.body_timeout);
         let is_stuck = stream.is_stuck();
-        let stream = ClientStream::new(stream, Arc::clone(&use_of_it));
+        let heads = Heads { timeout: settings.header_timeout, count_malformed: S::count_malformed };
+        let stream = ClientStream::new(stream, Arc::clone(&use_of_it), heads);
         let connection = http.serve_connection_with_upgrades(TokioIo::new(stream), service);
         let mut connection = std::pin::pin!(watcher.watch(connection.into_owned()));
-        // hyper's own limit on a head begins when it knows which version it reads, and is not for HTTP/2: whoever says nothing would
-        // never end.
+        // A head that has begun has a limit of its own; this is for clients that say nothing.
         let look_every = settings.header_timeout.min(settings.idle_timeout).max(LOOK_AT_MOST_EVERY);
         let ended = loop {
             if let Ok(ended) = tokio::time::timeout(look_every, &mut connection).await {
@@ -209,17 +214,20 @@ struct Used {
     under_way: usize,
     /// When it began, or when a request last began or ended.
     since: Instant,
+    /// When the head began to come that is not whole yet.
+    head_since: Option<Instant>,
 }
 
 impl Use {
     fn new() -> Self {
-        let used = Mutex::new(Used { begun: 0, under_way: 0, since: Instant::now() });
+        let used = Mutex::new(Used { begun: 0, under_way: 0, since: Instant::now(), head_since: None });
         Self { used, is_tunnel: AtomicBool::new(false) }
     }
 
     fn begin(self: &Arc<Self>) -> UnderWay {
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        *used = Used { begun: used.begun + 1, under_way: used.under_way + 1, since: Instant::now() };
+        let (begun, under_way) = (used.begun + 1, used.under_way + 1);
+        *used = Used { begun, under_way, since: Instant::now(), head_since: None };
         UnderWay(Arc::clone(self))
     }
 
@@ -227,7 +235,20 @@ impl Use {
     fn is_over(&self, settings: &Listen) -> bool {
         let used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
         let limit = if used.begun > 0 { settings.idle_timeout } else { settings.header_timeout };
-        used.under_way == 0 && used.since.elapsed() >= limit
+        used.under_way == 0 && used.head_since.is_none() && used.since.elapsed() >= limit
+    }
+
+    /// Some of a head has come, unless it belongs to a request that is under way, or to a tunnel.
+    fn receive_head(&self) {
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        if used.under_way == 0 && used.head_since.is_none() && !self.is_tunnel() {
+            used.head_since = Some(Instant::now());
+        }
+    }
+
+    /// When the head began to come that is not whole yet.
+    fn head_since(&self) -> Option<Instant> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner).head_since
     }
 
     /// How many requests have begun, if none of them is under way.

@@ -174,6 +174,10 @@ impl HttpService for Public {
     fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Answer> + Send {
         self.answer_request(request)
     }
+
+    fn count_malformed() {
+        oncegate_engine::count_refusal(Code::RequestMalformed.name(), None);
+    }
 }
 
 impl Current {

@@ -158,6 +158,7 @@ async fn slow_and_idle_operators_are_closed_and_make_room() {
     let mut half = Connection::to(to).await;
     half.write("GET /healthz HTTP/1.1\r\nHost: ").await;
     silent.closed().await;
+    assert_eq!(half.reply().await.status, 408);
     half.closed().await;
     let mut idle = Connection::to(to).await;
     assert_eq!(idle.ask(&Call::operator("GET", "/healthz")).await.status, 200);

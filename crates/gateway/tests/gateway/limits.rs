@@ -1,6 +1,7 @@
 //! How much at once.
 
 use serde_json::Value;
+use tokio::io::AsyncReadExt as _;
 
 use crate::client::{Call, Connection, within};
 use crate::gateway::{Stage, admin};
@@ -115,16 +116,36 @@ async fn unprotected_bodies_have_no_limit() {
 #[tokio::test]
 async fn connections_that_say_nothing() {
     let stage = Stage::numbered("[listen]\nheader_timeout = \"100ms\"").await;
-    for begun in ["", "P", "PRI * HTTP/2.0", "POST / HTTP/1.1\r\nhost: a\r\n"] {
+    // Nothing yet, or what may become HTTP/2: there is no request to answer.
+    for begun in ["", "P", "PRI * HTTP/2.0", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
         let mut connection = Connection::to(stage.addr()).await;
         connection.write(begun).await;
         let mut rest = Vec::new();
-        let reading = tokio::io::AsyncReadExt::read_to_end(&mut connection.read, &mut rest);
-        let _ = within(reading).await;
+        within(connection.read.read_to_end(&mut rest)).await.unwrap();
         let told = String::from_utf8_lossy(&rest);
-        assert!(told.is_empty() || told.starts_with("HTTP/1.1 4"), "{begun:?}: {told}");
+        assert!(!told.contains("HTTP"), "{begun:?}: {told}");
+    }
+    for begun in ["G", "PO", "\r\n", "POST / HTTP/1.1\r\nhost: a\r\n"] {
+        let mut connection = Connection::to(stage.addr()).await;
+        connection.write(begun).await;
+        let problem = connection.reply().await.expect_problem(408, "request_malformed");
+        assert!(problem["detail"].as_str().unwrap().contains("header_timeout"), "{begun:?}: {problem}");
+        connection.closed().await;
     }
     assert_eq!(stage.runs(), 0);
+}
+
+/// The limit holds for every head of a connection, and a pause between two requests is not one.
+#[tokio::test]
+async fn a_second_head_that_does_not_end() {
+    let stage = Stage::numbered("[listen]\nheader_timeout = \"100ms\"\nidle_timeout = \"1h\"").await;
+    let mut connection = Connection::to(stage.addr()).await;
+    connection.ask(&Call::get("/")).await.expect_first(200, "run 1");
+    connection.ask(&Call::get("/")).await.expect_first(200, "run 2");
+    connection.write("GET / HT").await;
+    connection.reply().await.expect_problem(408, "request_malformed");
+    connection.closed().await;
+    assert_eq!(stage.runs(), 2);
 }
 
 /// More connections than may be wait to be accepted, and are then served.

@@ -2,7 +2,7 @@
 
 use oncegate_gateway::{Gateway, install_recorder};
 
-use crate::client::{Call, Connection};
+use crate::client::{Call, Connection, send_raw};
 use crate::gateway::{admin, config};
 use crate::upstream::Upstream;
 
@@ -10,7 +10,8 @@ use crate::upstream::Upstream;
 async fn in_prometheus_text_format() {
     let handle = install_recorder().unwrap();
     let upstream = Upstream::numbered().await;
-    let toml = "[[route]]\nmatch = \"POST /metered\"\nprofile = \"stripe\"\n\
+    let toml = "[listen]\nheader_timeout = \"1s\"\n\
+                [[route]]\nmatch = \"POST /metered\"\nprofile = \"stripe\"\n\
                 [[route]]\nmatch = \"POST /guarded\"\npreauthorize = { url = \"/auth\" }\n\
                 [[route]]\nmatch = \"POST /shut\"\npreauthorize = { url = \"http://127.0.0.1:1/auth\" }";
     let gateway = Gateway::start(config(&format!("http://{}", upstream.addr), toml), Some(handle));
@@ -48,6 +49,9 @@ async fn refusals(gateway: &Gateway) {
     assert_eq!(Call::post("/metered").key("").json("{}").send(address).await.status, 400);
     assert_eq!(Call::anonymous("POST", "/metered").key("k").json("{}").send(address).await.status, 401);
     assert_eq!(Call::post("/metered%2Fx").key("k").json("{}").send(address).await.status, 400);
+    // What hyper refuses by itself, and a head that does not end.
+    assert_eq!(send_raw(address, "GET / HTTP/1.1\r\nx y: 1\r\n\r\n").await.status, 400);
+    assert_eq!(send_raw(address, "GET / HTTP/1.1\r\nhost: a\r\n").await.status, 408);
     // Without a key, where keys are optional: it passes, and is counted.
     assert_eq!(Call::post("/metered").json("{}").send(address).await.status, 200);
     let reply = admin(gateway, "/metrics").await;
@@ -57,6 +61,7 @@ async fn refusals(gateway: &Gateway) {
         ("key_invalid", "POST /metered", 1),
         ("scope_missing", "POST /metered", 1),
         ("request_malformed", "POST *", 1),
+        ("request_malformed", "none", 2),
         ("breaker", "none", 0),
     ] {
         let expected = format!("oncegate_refusal_count{{reason=\"{reason}\",route=\"{route}\"}} {count}");

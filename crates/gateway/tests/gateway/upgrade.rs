@@ -181,3 +181,31 @@ async fn a_web_socket_however_it_is_spelled() {
         assert_eq!(&echoed, b"ping", "{name}");
     }
 }
+
+/// The gateway took bytes of a tunnel that look like an error for one of hyper's own, and replaced
+/// them by a problem document.
+#[tokio::test]
+async fn bytes_of_a_tunnel_that_look_like_a_refusal_pass_as_they_are() {
+    const LIKE_A_REFUSAL: &[u8] = b"HTTP/1.1 400 From the tunnel\r\nx: y\r\n\r\n";
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let gateway = in_front_of(listener.local_addr().unwrap(), "").await;
+    tokio::spawn(async move {
+        let mut stream = BufReader::new(listener.accept().await.unwrap().0);
+        wire::read_head(&mut stream).await.unwrap();
+        stream.write_all(SWITCHING).await.unwrap();
+        // The client has read the 101, and nothing else is in the way.
+        for _ in 0..2 {
+            let mut said = [0; 2];
+            stream.read_exact(&mut said).await.unwrap();
+            stream.write_all(LIKE_A_REFUSAL).await.unwrap();
+        }
+    });
+    let mut client = asking(Call::get("/socket")).open(gateway.address()).await;
+    assert_eq!(client.reply_head().await.0, 101);
+    for _ in 0..2 {
+        client.write("go").await;
+        let mut told = vec![0; LIKE_A_REFUSAL.len()];
+        within(client.read.read_exact(&mut told)).await.unwrap();
+        assert_eq!(String::from_utf8_lossy(&told), String::from_utf8_lossy(LIKE_A_REFUSAL));
+    }
+}
