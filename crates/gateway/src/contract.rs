@@ -91,7 +91,7 @@ pub(crate) fn owner(scope: &ScopeRule) -> String {
              operation; retry with the same ones."
                 .to_owned()
         }
-        From::Header { name, .. } => format!(
+        From::Header(name) => format!(
             "Keys belong to the caller that the proxy in front of this API has authenticated (it says so in {}): two callers may \
              choose the same key, and never see each other's answers.",
             code(name.as_str())

@@ -37,10 +37,6 @@ use webhooks::Ear;
 pub(crate) use client_body::{BodyFault, ClientBody, Progress};
 pub(crate) use oncegate_tower::Peer;
 
-/// Its peer is one of `scope.trusted_peers`; in a request's extensions.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct TrustedPeer;
-
 /// It came by TLS; in a request's extensions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Secure;

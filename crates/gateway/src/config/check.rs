@@ -253,9 +253,7 @@ fn scope(file: &File, source: &Source<'_>) -> Result<ScopeRule, ConfigError> {
     let typed = &file.scope;
     let from = match typed.from.as_ref().map(|from| from.get_ref().0) {
         None | Some(ScopeFrom::Authorization) => {
-            if let Some(span) =
-                typed.header.as_ref().map(Spanned::span).or(typed.trusted_peers.as_ref().map(Spanned::span))
-            {
+            if let Some(span) = typed.header.as_ref().map(Spanned::span) {
                 return Err(source.error(&span, "has an effect only with scope.from = \"header\""));
             }
             From::Authorization
@@ -274,19 +272,20 @@ fn scope(file: &File, source: &Source<'_>) -> Result<ScopeRule, ConfigError> {
                 );
                 return Err(source.error(&header.span(), words));
             }
-            let peers = typed.trusted_peers.as_ref().filter(|peers| !peers.get_ref().is_empty());
-            let Some(peers) = peers else {
+            if typed.trusted_peers.as_ref().is_none_or(|peers| peers.get_ref().is_empty()) {
                 return Err(source.error(
                     &span,
                     "a header that anybody may set is no identity: say from whom it is believed, trusted_peers = [\"10.0.0.0/8\"]",
                 ));
-            };
-            From::Header { name, peers: peers.get_ref().iter().map(|peer| peer.0).collect() }
+            }
+            From::Header(name)
         }
     };
     let shares_anonymous = typed.anonymous.as_ref().is_some_and(|word| word.get_ref().0 == Anonymous::Share);
     let also = also(typed, &from, source)?;
-    Ok(ScopeRule { from, also, shares_anonymous })
+    let peers = typed.trusted_peers.iter().flat_map(Spanned::get_ref);
+    let trusted_peers = peers.map(|peer| peer.0).collect();
+    Ok(ScopeRule { from, trusted_peers, also, shares_anonymous })
 }
 
 /// Further headers that are part of the tenant. Of credentials only `authorization`, which is
@@ -299,7 +298,7 @@ fn also(typed: &file::Scope, from: &From, source: &Source<'_>) -> Result<Vec<Hea
         let name: HeaderName = text.parse().map_err(|_| wrong("is not the name of a header"))?;
         let is_main = match from {
             From::Authorization => name == http::header::AUTHORIZATION,
-            From::Header { name: main, .. } => name == *main,
+            From::Header(main) => name == *main,
         };
         if is_main {
             return Err(wrong("is where the tenant comes from already; leave it out"));

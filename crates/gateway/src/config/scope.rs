@@ -6,7 +6,7 @@ use http::request::Parts;
 use ipnet::IpNet;
 use oncegate_tower::scope::{self, Tenant};
 
-use crate::public::{Peer, TrustedPeer};
+use crate::public::Peer;
 
 /// Where the tenant comes from.
 ///
@@ -16,6 +16,8 @@ use crate::public::{Peer, TrustedPeer};
 pub struct ScopeRule {
     /// From what.
     pub from: From,
+    /// The proxies in front: what they say of their clients is believed.
+    pub trusted_peers: Vec<IpNet>,
     /// Further headers whose values are part of the tenant. They need no trust: they only divide
     /// the keys of a caller that is known already.
     pub also: Vec<http::HeaderName>,
@@ -28,13 +30,8 @@ pub struct ScopeRule {
 pub enum From {
     /// A digest of the `Authorization` header.
     Authorization,
-    /// A header that only these peers may set.
-    Header {
-        /// Its name.
-        name: http::HeaderName,
-        /// Who is believed.
-        peers: Vec<IpNet>,
-    },
+    /// A header of this name, which only the trusted peers may set.
+    Header(http::HeaderName),
 }
 
 impl ScopeRule {
@@ -42,20 +39,37 @@ impl ScopeRule {
     #[must_use]
     pub const fn header(&self) -> Option<&http::HeaderName> {
         match &self.from {
-            From::Header { name, .. } => Some(name),
+            From::Header(name) => Some(name),
             From::Authorization => None,
         }
     }
 
-    /// Removes the header that names the tenant, unless a trusted peer has set it: an upstream
-    /// that believes the header must not get a client's, with or without a key.
+    /// Removes what only a trusted proxy may say of a client, with or without a key: the header
+    /// that names the tenant, `Forwarded`, and `X-Forwarded-*` except the list `X-Forwarded-For`,
+    /// which goes on with the peer's own address.
     pub(crate) fn strip_untrusted<B>(&self, request: &mut http::Request<B>) {
-        let From::Header { name, peers } = &self.from else { return };
-        if is_believed(peers, request.extensions()) {
-            request.extensions_mut().insert(TrustedPeer);
-        } else if request.headers_mut().remove(name).is_some() {
+        if self.is_trusted(request.extensions()) {
+            return;
+        }
+        if let From::Header(name) = &self.from
+            && request.headers_mut().remove(name).is_some()
+        {
             request.extensions_mut().insert(Stripped);
         }
+        let is_of_proxies = |name: &&http::HeaderName| {
+            let name = name.as_str();
+            name == "forwarded" || (name.starts_with("x-forwarded-") && name != "x-forwarded-for")
+        };
+        while let Some(name) = request.headers().keys().find(is_of_proxies).cloned() {
+            request.headers_mut().remove(name);
+        }
+    }
+
+    /// Whether a request comes from a trusted peer.
+    fn is_trusted(&self, extensions: &http::Extensions) -> bool {
+        // A v4 address that came through a v6 socket is the v4 address.
+        let peer = extensions.get::<Peer>().map(|Peer(address)| address.ip().to_canonical());
+        peer.is_some_and(|peer| self.trusted_peers.iter().any(|net| net.contains(&peer)))
     }
 
     /// The tenant together with the values of the further headers. Characters that separate are
@@ -101,11 +115,11 @@ impl Tenant for ScopeRule {
                 let shown = request.headers.contains_key(http::header::AUTHORIZATION);
                 (scope::authorization().of(request), shown)
             }
-            From::Header { name, peers } => {
+            From::Header(name) => {
                 let stripped = request.extensions.get::<Stripped>().is_some();
                 let shown = stripped || request.headers.contains_key(name);
-                let is_believed = is_believed(peers, &request.extensions);
-                let tenant = if is_believed { of_header(name, request) } else { None };
+                let is_trusted = self.is_trusted(&request.extensions);
+                let tenant = if is_trusted { of_header(name, request) } else { None };
                 (tenant, shown)
             }
         };
@@ -124,14 +138,14 @@ impl Tenant for ScopeRule {
                                     from a trusted proxy's header instead, and `scope.anonymous = \"share\"` lets all who send \
                                     none share one space of keys"
                 .into(),
-            From::Header { name, peers } if !is_believed(peers, &refused.extensions) => {
+            From::Header(name) if !self.is_trusted(&refused.extensions) => {
                 format!(
                     "The header {name} is believed only from `scope.trusted_peers`, and this request comes from elsewhere. \
                      Operators: add the address of the proxy in front, or use `scope.from = \"authorization\"`"
                 )
                 .into()
             }
-            From::Header { name, .. } => format!(
+            From::Header(name) => format!(
                 "Exactly one header {name} is needed, and the proxy in front sets it. Operators: `scope.anonymous = \"share\"` lets \
                  all requests without one share one space of keys"
             )
@@ -145,10 +159,4 @@ fn of_header<'r>(name: &http::HeaderName, request: &'r Parts) -> Option<Cow<'r, 
     let (Some(value), None) = (values.next(), values.next()) else { return None };
     let value = value.to_str().ok()?.trim();
     (!value.is_empty()).then(|| format!("{name}:{value}").into())
-}
-
-fn is_believed(peers: &[IpNet], extensions: &http::Extensions) -> bool {
-    // A v4 address that came through a v6 socket is the v4 address.
-    let peer = extensions.get::<Peer>().map(|Peer(address)| address.ip().to_canonical());
-    peer.is_some_and(|peer| peers.iter().any(|net| net.contains(&peer)))
 }

@@ -75,9 +75,12 @@ fn check_scope(config: &Config, file: &File, source: &Source<'_>) -> Vec<String>
     if let Some(peers) = &file.scope.trusted_peers
         && let Some(file::Peer(wide)) = peers.get_ref().iter().find(|peer| peer.is_wide())
     {
+        let what = match config.scope.header() {
+            Some(_) => "the header that names the tenant, and so read the responses of others",
+            None => "`Forwarded` and `X-Forwarded-*`, which the upstream may believe",
+        };
         warnings.push(format!(
-            "{}scope.trusted_peers contains {wide}: any client in it can set the header that names the tenant, and \
-             so read the responses of others; name only the proxies in front",
+            "{}scope.trusted_peers contains {wide}: any client in it can set {what}; name only the proxies in front",
             source.line(Some(peers.span()))
         ));
     }

@@ -15,7 +15,7 @@ use super::Outgoing;
 use super::upgrade::Tunnel;
 use crate::config::{HostHeader, Http, Upstream};
 use crate::preauthorize::{ORIGINAL_METHOD, ORIGINAL_ROUTE, ORIGINAL_URI};
-use crate::public::{Peer, Secure, TrustedPeer};
+use crate::public::{Peer, Secure};
 
 /// The key, towards the upstream.
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -48,7 +48,6 @@ pub(super) fn request(
     let host = client_host(&head.uri, &head.headers);
     let peer = head.extensions.remove::<Peer>();
     let is_secure = head.extensions.remove::<Secure>().is_some();
-    let is_trusted = head.extensions.remove::<TrustedPeer>().is_some();
 
     let headers = &mut head.headers;
     let takes_trailers = takes_trailers(headers);
@@ -68,9 +67,6 @@ pub(super) fn request(
     }
     join_cookies(headers);
     add_via(headers, received);
-    if !is_trusted {
-        headers.remove(FORWARDED_HOST);
-    }
     forwarded(headers, peer, host.as_ref(), is_secure);
 
     let to = match (upstream.host, host) {
@@ -224,7 +220,8 @@ pub(crate) fn add_client_headers(headers: &mut HeaderMap, request: &request::Par
     forwarded(headers, peer, host.as_ref(), is_secure);
 }
 
-/// Who asked, and how: in the standard's header, and in those that most frameworks read.
+/// Who asked, and how: in the standard's header, and in those that most frameworks read. What a
+/// trusted proxy says stays; what any other peer says was removed when the request came.
 fn forwarded(headers: &mut HeaderMap, peer: Option<Peer>, host: Option<&HeaderValue>, is_secure: bool) {
     let proto = if is_secure { "https" } else { "http" };
     // Put together by hand: a formatter costs more than all of it.
@@ -239,12 +236,11 @@ fn forwarded(headers: &mut HeaderMap, peer: Option<Peer>, host: Option<&HeaderVa
     let is_plain = |host: &&HeaderValue| !host.as_bytes().iter().any(|byte| matches!(byte, b'"' | b'\\'));
     if let Some((host, text)) = host.filter(is_plain).and_then(|host| Some((host, host.to_str().ok()?))) {
         element.extend(["host=\"", text, "\";"]);
-        // Only that of a trusted proxy is still there.
         headers.entry(FORWARDED_HOST).or_insert_with(|| host.clone());
     }
     element.extend(["proto=", proto]);
     append_to_list(headers, &header::FORWARDED, &element);
-    headers.insert(FORWARDED_PROTO, HeaderValue::from_static(proto));
+    headers.entry(FORWARDED_PROTO).or_insert(HeaderValue::from_static(proto));
 }
 
 /// An address in its usual spelling.

@@ -11,7 +11,7 @@ use hyper::body::Incoming;
 use oncegate_tower::BoxError;
 use tokio::time::{Instant, Sleep};
 
-/// As it comes; ends in an error if nothing comes for too long.
+/// As it comes, without trailers; ends in an error if nothing comes for too long.
 pub(crate) struct ClientBody {
     incoming: Incoming,
     patience: Duration,
@@ -85,9 +85,13 @@ impl Body for ClientBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = &mut *self;
-        if let Poll::Ready(frame) = Pin::new(&mut this.incoming).poll_frame(cx) {
+        while let Poll::Ready(frame) = Pin::new(&mut this.incoming).poll_frame(cx) {
             this.silence = None;
             this.progress.moved();
+            // Trailers would reach an HTTP/2 upstream past every rule for headers.
+            if matches!(&frame, Some(Ok(frame)) if frame.is_trailers()) {
+                continue;
+            }
             return Poll::Ready(frame.map(|frame| frame.map_err(|error| this.progress.failed(error.into()))));
         }
         let patience = this.patience;

@@ -121,7 +121,6 @@ const WRONG: &[(&str, &str)] = &[
         "2:8: a header that anybody may set is no identity: say from whom it is believed, trusted_peers = [\"10.0.0.0/8\"]",
     ),
     ("[scope]\nheader = \"x-tenant\"", "2:10: has an effect only with scope.from = \"header\""),
-    ("[scope]\ntrusted_peers = [\"10.0.0.0/8\"]", "2:17: has an effect only with scope.from = \"header\""),
     (
         "[scope]\nfrom = \"header\"\nheader = \"x-tenant\"\ntrusted_peers = [\"10.0.0.0/33\"]",
         "4:17: \"10.0.0.0/33\" is not an address or a network; expected the like of \"10.0.0.7\" or \"10.0.0.0/8\"",

@@ -109,6 +109,10 @@ fn trusted_peers_that_are_everyone() {
         assert!(words.ends_with("name only the proxies in front"), "{words}");
     }
     assert_eq!(warnings(r#"["10.0.0.0/8", "fc00::/7", "192.0.2.7"]"#), Vec::<String>::new());
+    let of_tokens = parse("[scope]\ntrusted_peers = [\"0.0.0.0/0\"]").unwrap().warnings;
+    let is_named = |words: &String| words.starts_with("line 2: scope.trusted_peers contains 0.0.0.0/0: ");
+    let words = of_tokens.iter().find(|words| is_named(words)).unwrap();
+    assert!(words.contains("X-Forwarded-*"), "{words}");
 }
 
 /// A warning stands where the setting was typed, once, and not at every route that inherits it.

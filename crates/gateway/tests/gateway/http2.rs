@@ -69,6 +69,7 @@ pub(crate) async fn reply(response: Response<Incoming>) -> Reply {
 }
 
 /// An upstream that speaks both versions, and TLS if it is told how. It says which run it is.
+/// Trailers of a request are in the extensions of its head.
 #[derive(Clone, Debug)]
 pub(crate) struct Both {
     pub(crate) addr: SocketAddr,
@@ -111,10 +112,13 @@ impl Both {
         let service = hyper::service::service_fn(move |request: Request<Incoming>| {
             let seen = Arc::clone(&self.seen);
             async move {
-                let (head, body) = request.into_parts();
-                let body = body.collect().await.unwrap().to_bytes();
+                let (mut head, body) = request.into_parts();
+                let body = body.collect().await.unwrap();
+                if let Some(trailers) = body.trailers() {
+                    head.extensions.insert(trailers.clone());
+                }
                 let mut seen = seen.lock().unwrap();
-                seen.push((head, body));
+                seen.push((head, body.to_bytes()));
                 let words = format!("run {}", seen.len());
                 Ok::<_, std::convert::Infallible>(Response::new(Full::new(Bytes::from(words))))
             }

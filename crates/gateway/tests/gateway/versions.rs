@@ -6,7 +6,7 @@ use http_body_util::Full;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-use crate::client::{Call, within};
+use crate::client::{Call, send_raw, within};
 use crate::gateway::{start, state};
 use crate::http2::{self, Both};
 use crate::reply::Reply;
@@ -172,4 +172,37 @@ async fn an_upstream_that_is_not_trusted() {
         assert_eq!(state(&gateway, "one").await.as_deref(), Some("failed_retryable"));
     }
     assert_eq!(upstream.runs(), 0);
+}
+
+/// What is removed from the head of an untrusted client came back in trailers, which HTTP/2
+/// carries to the upstream.
+#[tokio::test]
+async fn trailers_of_a_request_do_not_reach_the_upstream() {
+    let upstream = Both::start(None).await;
+    let toml = "[upstream]\nhttp = \"2\"\n[scope]\nfrom = \"header\"\nheader = \"x-tenant\"\n\
+                trusted_peers = [\"127.0.0.9/32\"]\n";
+    let gateway = start(&format!("http://{}", upstream.addr), toml).await;
+    let head = "PUT /x HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\ntrailer: x-tenant\r\n\r\n";
+    let body = "2\r\n{}\r\n0\r\nx-tenant: victim\r\nidempotency-attempt: 9\r\n\r\n";
+    send_raw(gateway.address(), format!("{head}{body}")).await.expect_first(200, "run 1");
+
+    let stream = TcpStream::connect(gateway.address()).await.unwrap();
+    let (client, connection) = within(h2::client::handshake(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let mut client = within(client.ready()).await.unwrap();
+    let request = Request::put("http://a/x").body(()).unwrap();
+    let (response, mut body) = client.send_request(request, false).unwrap();
+    body.send_data(Bytes::from("{}"), false).unwrap();
+    let trailers = [("x-tenant", "victim"), ("idempotency-key", "one")];
+    let trailers = trailers.map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
+    body.send_trailers(trailers.into_iter().collect()).unwrap();
+    assert_eq!(within(response).await.unwrap().status(), 200);
+
+    let seen = upstream.seen();
+    assert_eq!(seen.len(), 2);
+    for (head, body) in seen {
+        assert_eq!((head.version, body), (Version::HTTP_2, Bytes::from("{}")));
+        assert_eq!(head.headers.get("x-tenant"), None);
+        assert_eq!(head.extensions.get::<http::HeaderMap>(), None);
+    }
 }
