@@ -202,6 +202,15 @@ impl Config {
         self.routes.iter().find(is_of).unwrap_or(&self.otherwise).preauthorize.is_some()
     }
 
+    /// How requests are read. Where no route is protected, no reading is refused: none could run
+    /// what must be recorded.
+    pub(crate) fn request_rules(&self) -> RequestRules {
+        if self.rules().any(|rule| !rule.is_off()) {
+            return self.request;
+        }
+        RequestRules { encoded_separators: Ambiguous::Pass, method_override: Ambiguous::Pass, ..self.request }
+    }
+
     /// Every header that the file gives a meaning: no client may write it in a second way, nor
     /// have it dropped on the way.
     pub(crate) fn named_headers(&self) -> Vec<HeaderName> {

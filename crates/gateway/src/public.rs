@@ -128,7 +128,7 @@ impl Public {
         let checked = guard::check(&request, &current.named_headers, self.base_path_bytes)
             .and_then(|()| guard::check_identity(&request, &current.scope))
             .and_then(|()| normalize(&mut request, current.request))
-            .and_then(|()| guard::check_routed(&request, &current.routes, current.request));
+            .and_then(|()| guard::check_readings(&request, current.request));
         if let Err(problem) = checked {
             return Box::pin(refuse(&problem, &current.routes, request)).await;
         }
@@ -200,7 +200,7 @@ impl Current {
             may_defer,
             scope,
             routes,
-            request: config.request,
+            request: config.request_rules(),
             named_headers: config.named_headers(),
             webhooks: config.webhooks.clone(),
         })
@@ -265,7 +265,11 @@ fn normalize<B>(request: &mut Request<B>, rules: RequestRules) -> Result<(), Pro
     };
     let unusable =
         || Problem::new(Code::RequestMalformed, "The path cannot be normalized. Nothing was forwarded.");
-    if let Some(normal) = path::normal(path, rules) {
+    let normal = path::normal(path, rules);
+    // `http://a?b` has no path at all, which is `/`.
+    let lacks_path = request.uri().path_and_query().is_some_and(|target| target.as_str().starts_with('?'));
+    if normal.is_some() || lacks_path {
+        let normal = normal.unwrap_or_else(|| path.to_owned());
         let target: PathAndQuery = with_query(request.uri(), &normal).parse().map_err(|_| unusable())?;
         let mut parts = std::mem::take(request.uri_mut()).into_parts();
         parts.path_and_query = Some(target);

@@ -12,10 +12,19 @@ const fn gateway(
     Mutant { name, package: "oncegate-gateway", test: "gateway", file, rule, without }
 }
 
+/// A mutant of the gateway that a hostile request of the corpus finds.
+const fn corpus(name: &'static str, file: &'static str, rule: &'static str, without: &'static str) -> Mutant {
+    Mutant { name, package: "oncegate-gateway", test: "corpus", file, rule, without }
+}
+
 const GUARD: &str = "crates/gateway/src/public/guard.rs";
 const PATH: &str = "crates/gateway/src/public/path.rs";
 const PUBLIC: &str = "crates/gateway/src/public.rs";
 const FORWARD: &str = "crates/gateway/src/proxy/forward.rs";
+const BODY: &str = "crates/gateway/src/public/client_body.rs";
+const NAMES: &str = "crates/gateway/src/public/names.rs";
+const SCOPE: &str = "crates/gateway/src/config/scope.rs";
+const STREAM: &str = "crates/gateway/src/listener/client_stream.rs";
 const SERVICE: &str = "crates/tower/src/service.rs";
 const PREAUTHORIZE: &str = "crates/gateway/src/preauthorize.rs";
 const OPERATIONS: &str = "crates/tower/src/operations.rs";
@@ -27,14 +36,69 @@ pub(super) const MUTANTS: &[Mutant] = &[
     gateway(
         "a target without a leading slash is forwarded",
         GUARD,
-        "let is_target = path.starts_with('/')",
-        "let is_target = true || path.starts_with('/')",
+        "let is_path = target.is_some_and(",
+        "let is_path = true || target.is_some_and(",
     ),
     gateway(
         "encoded separators reach protected routes",
         GUARD,
         "&& path::is_ambiguous(path)",
         "&& false && path::is_ambiguous(path)",
+    ),
+    corpus(
+        "a broken escape is forwarded",
+        GUARD,
+        "if path::has_broken_escape(request.uri().path()) {",
+        "if false && path::has_broken_escape(request.uri().path()) {",
+    ),
+    corpus(
+        "dots that only a lenient server finds are forwarded",
+        GUARD,
+        "if path::hides_dot_segments(path) {",
+        "if false && path::hides_dot_segments(path) {",
+    ),
+    corpus(
+        "a header replaces the method of a safe request",
+        NAMES,
+        "(THAT_REPLACE_METHODS.contains(&name) ||",
+        "((!is_safe && THAT_REPLACE_METHODS.contains(&name)) ||",
+    ),
+    corpus(
+        "a header replaces the target of an open path",
+        NAMES,
+        "(!is_safe && THAT_REPLACE_TARGETS.contains(&name))",
+        "false",
+    ),
+    corpus(
+        "a `:path` without a path is forwarded",
+        GUARD,
+        "request.version() != Version::HTTP_2 && request.uri()",
+        "request.uri()",
+    ),
+    corpus(
+        "leading zeros of a length are forwarded",
+        GUARD,
+        "length.len() > 1 && length.as_bytes()",
+        "false && length.as_bytes()",
+    ),
+    corpus(
+        "a name with a dot does not collide",
+        NAMES,
+        "if byte.is_ascii_alphanumeric() { byte } else { b'-' }",
+        "if byte == b'_' { b'-' } else { byte }",
+    ),
+    gateway(
+        "trailers of a request reach the upstream",
+        BODY,
+        "Some(Ok(frame)) if frame.is_trailers())",
+        "Some(Ok(frame)) if false && frame.is_trailers())",
+    ),
+    gateway("bytes of a tunnel are taken for a refusal", STREAM, " || self.requests.is_tunnel()", ""),
+    corpus(
+        "a head that does not come is not answered",
+        STREAM,
+        "            self.refusal = self.refusal_of_head(StatusCode::REQUEST_TIMEOUT);\n",
+        "",
     ),
     gateway("the path is forwarded as it came", PATH, "(normal != path).then_some(normal)", "None"),
     gateway(
@@ -43,7 +107,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "        current.scope.strip_untrusted(&mut request);\n",
         "",
     ),
-    gateway("a client's X-Forwarded-Host is kept", FORWARD, "        headers.remove(FORWARDED_HOST);\n", ""),
+    corpus(
+        "X-Forwarded-* of a client is kept",
+        SCOPE,
+        "(name.starts_with(\"x-forwarded-\") && name != \"x-forwarded-for\")",
+        "false",
+    ),
     gateway(
         "the key is forwarded as it was spelled",
         SERVICE,

@@ -1,4 +1,5 @@
-//! `[request]`: how the spelling of a request is read, and what is refused on protected routes.
+//! `[request]`: how the spelling of a request is read, and what is refused because the upstream
+//! might read it as a request that a route protects.
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -23,9 +24,9 @@ pub struct RequestRules {
     pub path_case: PathCase,
     /// Whether `/payments;v=1` is `/payments`.
     pub path_params: PathParams,
-    /// `%2F`, `%5C`, `\`, `%00` and the like in the path of a protected route.
+    /// `%2F`, `%5C`, `\`, `%00` and the like in a path, unless the method is safe.
     pub encoded_separators: Ambiguous,
-    /// `X-HTTP-Method-Override`, `X-Original-URL` and the like on a protected route.
+    /// `X-HTTP-Method-Override`, `X-Original-URL` and the like.
     pub method_override: Ambiguous,
 }
 
@@ -77,7 +78,7 @@ impl Words for PathParams {
     const TABLE: &'static [(&'static str, Self)] = &[("keep", Self::Keep), ("strip", Self::Strip)];
 }
 
-/// What becomes of a protected request that the upstream may read in another way.
+/// What becomes of a request that the upstream may read as another one, which is protected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ambiguous {
     /// 400.

@@ -3,9 +3,9 @@
 //! hyper is lenient in the places named here (measured; each has a test over a raw socket). Two key lines, and bytes in a key that are
 //! not ASCII, are refused by the layer, as a wrong key.
 
-use http::{HeaderMap, HeaderName, Method, Request, Version, header};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Version, header};
 use oncegate_core::problem::{Code, Problem};
-use oncegate_tower::Routes;
 
 use super::{names, path};
 use crate::config::{Ambiguous, RequestRules, ScopeRule};
@@ -52,61 +52,35 @@ fn has_repeated(headers: &HeaderMap) -> bool {
     headers.len() > headers.keys_len()
 }
 
-/// Checks what holds for paths after they are normalized, and for protected routes only.
-pub(super) fn check_routed<B>(
-    request: &Request<B>,
-    routes: &Routes,
-    rules: RequestRules,
-) -> Result<(), Problem> {
+/// Checks what a path says after it is normalized, and what else could replace method and target.
+///
+/// Whatever could be read as a request that a route protects is refused wherever it is sent: the
+/// upstream, and not the gateway, decides which route it finds. Methods are safe in every reading,
+/// unless a header replaces them.
+pub(super) fn check_readings<B>(request: &Request<B>, rules: RequestRules) -> Result<(), Problem> {
     let path = request.uri().path();
+    let is_safe = request.method().is_safe() || request.method() == "QUERY";
     if path::hides_dot_segments(path) {
         return Err(malformed(
-            "The path hides `.` or `..` behind an encoded separator or a parameter, and could leave the \
+            "The path hides `.` or `..` behind an encoded character or a parameter, and could leave the \
              path that the upstream serves",
         ));
     }
-    let is_protected = |path: &str| routes.of(request.method(), path::matched(path)).is_some();
-    if rules.encoded_separators == Ambiguous::Reject
-        && path::is_ambiguous(path)
-        && (is_protected(path) || is_protected(&path::other_reading(path, rules)))
-    {
+    if rules.encoded_separators == Ambiguous::Reject && !is_safe && path::is_ambiguous(path) {
         return Err(malformed(
-            "The path of a protected route contains an encoded separator, a backslash, a control \
-             character or a broken escape, which servers read in different ways. Operators: \
-             `request.encoded_separators = \"pass\"` forwards them",
+            "The path contains an encoded separator, a backslash or a control character, which servers \
+             read in different ways. Operators: `request.encoded_separators = \"pass\"` forwards them",
         ));
     }
     if rules.method_override == Ambiguous::Reject
-        && let Some(name) = names::override_header(request.headers())
-        && (is_protected(path) || becomes_protected(request, routes, rules))
+        && let Some(name) = names::override_header(request.headers(), is_safe)
     {
         return Err(malformed(&format!(
-            "The header {name} asks for another method or target than the one that would be recorded. \
-             Operators: `request.method_override = \"pass\"` forwards it"
+            "The header {name} asks for another method or target than the request's own. Operators: \
+             `request.method_override = \"pass\"` forwards it"
         )));
     }
     Ok(())
-}
-
-/// Whether a server that honours the headers of a method or target in place of the request's own
-/// would execute a protected operation.
-fn becomes_protected<B>(request: &Request<B>, routes: &Routes, rules: RequestRules) -> bool {
-    let mut methods = vec![request.method().clone()];
-    let mut paths = vec![request.uri().path().to_owned()];
-    for (name, value) in names::overrides(request.headers()) {
-        let value = String::from_utf8_lossy(value.as_bytes());
-        if name.as_str().contains("method") {
-            methods.extend(Method::from_bytes(value.trim().to_ascii_uppercase().as_bytes()));
-        } else {
-            let below_host =
-                value.split_once("://").map(|(_, rest)| rest.split_once('/').unwrap_or_default().1);
-            let target = below_host.unwrap_or(&value);
-            let path = format!("/{}", target.trim().split(['?', '#']).next().unwrap_or_default());
-            let path = path::normal(&path, rules).unwrap_or(path);
-            paths.push(path::other_reading(&path, rules));
-        }
-    }
-    methods.iter().any(|method| paths.iter().any(|path| routes.of(method, path::matched(path)).is_some()))
 }
 
 fn malformed(what: &str) -> Problem {
@@ -131,12 +105,26 @@ fn wrong_with<B>(request: &Request<B>, named: &[HeaderName]) -> Option<&'static 
 
 /// `POST x` is a target without a path, which would match no route and be forwarded as `/`.
 fn wrong_line<B>(request: &Request<B>) -> Option<&'static str> {
-    let (method, path) = (request.method(), request.uri().path());
+    let method = request.method();
     if method.as_str().bytes().any(|byte| byte.is_ascii_lowercase()) {
         return Some("The method contains lower-case letters; methods are written in capitals");
     }
-    let is_target = path.starts_with('/') || (path == "*" && method == Method::OPTIONS);
-    (!is_target).then_some("The request target is not a path that begins with `/`, nor `*` of OPTIONS")
+    if path::has_broken_escape(request.uri().path()) {
+        return Some("The path has a `%` that is not followed by two hexadecimal digits");
+    }
+    let target = request.uri().path_and_query();
+    let is_star = method == Method::OPTIONS && target.is_some_and(|target| target == "*");
+    // HTTP/1.1 may name a host and no path (`http://a?b`), which means `/`.
+    let may_lack_path = request.version() != Version::HTTP_2 && request.uri().authority().is_some();
+    let is_path = target.is_some_and(|target| has_path(target) || (may_lack_path && target.path() == "/"));
+    (!is_path && !is_star)
+        .then_some("The request target is not a path that begins with `/`, nor `*` of OPTIONS")
+}
+
+/// Whether a target says its path. `path()` is `/` also of `?a=b`, and of a fragment alone.
+fn has_path(target: &PathAndQuery) -> bool {
+    let is_root = || *target == PathAndQuery::from_static("/");
+    target.as_str().starts_with('/') && (target.as_str() != "/" || is_root())
 }
 
 fn wrong_names(headers: &HeaderMap, named: &[HeaderName]) -> Option<&'static str> {
@@ -144,8 +132,8 @@ fn wrong_names(headers: &HeaderMap, named: &[HeaderName]) -> Option<&'static str
         return Some("There are two Content-Type headers");
     }
     names::has_collision(headers, named).then_some(
-        "A header name with an underscore reads as one that matters once `_` is taken for `-`; write it \
-         with `-`",
+        "A header name with an underscore, or with another character that is no letter, digit or `-`, \
+         reads as one that matters once that is taken for `-`; write it with `-`",
     )
 }
 
@@ -204,7 +192,13 @@ fn wrong_framing(headers: &HeaderMap) -> Option<&'static str> {
         (Some(coding), None) => coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked"),
         (Some(_), Some(_)) => false,
     };
-    (!is_plain).then_some("The Transfer-Encoding is not exactly `chunked`")
+    if !is_plain {
+        return Some("The Transfer-Encoding is not exactly `chunked`");
+    }
+    // Some servers read `010` as eight.
+    let has_zeros = |length: &HeaderValue| length.len() > 1 && length.as_bytes().starts_with(b"0");
+    let mut lengths = headers.get_all(header::CONTENT_LENGTH).iter();
+    lengths.any(has_zeros).then_some("The Content-Length has leading zeros")
 }
 
 /// What was compared, or told the caller, must reach the upstream: `Connection` would have it dropped on the way.
@@ -224,7 +218,23 @@ fn wrong_connection(headers: &HeaderMap, named: &[HeaderName]) -> Option<&'stati
 
 #[cfg(test)]
 mod tests {
-    use super::is_host;
+    use super::*;
+
+    #[test]
+    fn targets_with_a_path() {
+        for (target, expected) in [
+            ("/", true),
+            ("/a", true),
+            ("/?a", true),
+            ("/#a", true),
+            ("?a", false),
+            ("#a", false),
+            ("*", false),
+        ] {
+            assert_eq!(target.parse().is_ok_and(|target| has_path(&target)), expected, "{target}");
+        }
+        assert!(!"http://a?b".parse::<http::Uri>().unwrap().path_and_query().is_some_and(has_path));
+    }
 
     #[test]
     fn hosts() {

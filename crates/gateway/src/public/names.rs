@@ -1,9 +1,10 @@
 //! Header names that have a second reading behind the gateway.
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName};
 
 /// Headers that decide what a request is, who sent it or how it is framed. Servers that turn
-/// headers into variables (CGI, WSGI, PHP) read `Content_Type` as `Content-Type`.
+/// headers into variables (CGI, WSGI, PHP) read `Content_Type` as `Content-Type`, and some of them
+/// `Content.Type` too.
 const THAT_MATTER: [&str; 12] = [
     "content-encoding",
     "content-length",
@@ -19,51 +20,54 @@ const THAT_MATTER: [&str; 12] = [
     "x-real-ip",
 ];
 
-/// Headers by which some frameworks let a client replace the method or the target.
-const THAT_OVERRIDE: [&str; 9] = [
+/// Headers by which some frameworks let a client replace the method,
+const THAT_REPLACE_METHODS: [&str; 6] = [
     "x-http-method",
     "x-http-method-override",
+    "x-http-verb",
+    "x-method",
     "x-method-override",
     "x-original-method",
+];
+/// and those by which they let it replace the target. `X-Forwarded-Method`, `-Uri` and `-Path` are
+/// not here: like all of `X-Forwarded-*`, they are removed unless a trusted proxy has set them.
+const THAT_REPLACE_TARGETS: [&str; 7] = [
+    "x-original-path",
     "x-original-uri",
     "x-original-url",
     "x-override-url",
+    "x-rewrite-path",
     "x-rewrite-uri",
     "x-rewrite-url",
 ];
 
 /// Whether a name collides with a header that matters, or with another one of the request, once
-/// `_` is read as `-`. `named` are those that the configuration names.
+/// `_`, `.` and the like are read as `-`. `named` are those that the configuration names.
 pub(super) fn has_collision(headers: &HeaderMap, named: &[HeaderName]) -> bool {
-    let has_underscore = |name: &&HeaderName| name.as_str().contains('_');
-    let of_clients = headers.keys().filter(has_underscore).any(|name| {
-        let matters =
-            THAT_MATTER.into_iter().chain(THAT_OVERRIDE).any(|other| reads_as(name.as_str(), other));
+    let is_odd = |name: &&HeaderName| !name.as_str().bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    let of_clients = headers.keys().filter(is_odd).any(|name| {
+        let mut lists = THAT_MATTER.into_iter().chain(THAT_REPLACE_METHODS).chain(THAT_REPLACE_TARGETS);
         let is_beside = || headers.keys().any(|other| reads_as(name.as_str(), other.as_str()));
-        matters
+        lists.any(|other| reads_as(name.as_str(), other))
             || is_forwarded(name.as_str())
             || named.iter().any(|other| reads_as(name.as_str(), other.as_str()))
             || is_beside()
     });
     let of_file = || {
-        let mut named = named.iter().filter(has_underscore);
+        let mut named = named.iter().filter(is_odd);
         named.any(|other| headers.keys().any(|name| reads_as(name.as_str(), other.as_str())))
     };
     of_clients || of_file()
 }
 
-/// The header that would replace the method or the target, if there is one.
-pub(super) fn override_header(headers: &HeaderMap) -> Option<&HeaderName> {
-    headers.keys().find(|name| is_override(name))
-}
-
-/// Every line of such a header.
-pub(super) fn overrides(headers: &HeaderMap) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
-    headers.iter().filter(|(name, _)| is_override(name))
-}
-
-fn is_override(name: &HeaderName) -> bool {
-    name.as_str().starts_with("x-") && THAT_OVERRIDE.contains(&name.as_str())
+/// The header that would replace the method of a request, or the target of one that is not safe.
+/// Its value does not count: upstreams read it in too many ways.
+pub(super) fn override_header(headers: &HeaderMap, is_safe: bool) -> Option<&HeaderName> {
+    headers.keys().find(|name| {
+        let name = name.as_str();
+        name.starts_with("x-")
+            && (THAT_REPLACE_METHODS.contains(&name) || (!is_safe && THAT_REPLACE_TARGETS.contains(&name)))
+    })
 }
 
 /// Proxies say many things about their clients in such headers.
@@ -71,8 +75,8 @@ fn is_forwarded(name: &str) -> bool {
     name.get(..12).is_some_and(|start| reads_as(start, "x-forwarded-") || start == "x-forwarded-")
 }
 
-/// Whether two different names are the same once `_` is read as `-`.
+/// Whether two different names are the same once whatever is no letter or digit is read as `-`.
 fn reads_as(name: &str, other: &str) -> bool {
-    let dash = |byte: u8| if byte == b'_' { b'-' } else { byte };
+    let dash = |byte: u8| if byte.is_ascii_alphanumeric() { byte } else { b'-' };
     name != other && name.len() == other.len() && name.bytes().map(dash).eq(other.bytes().map(dash))
 }

@@ -41,43 +41,34 @@ pub(crate) fn matched(normal: &str) -> &str {
     normal.strip_suffix('/').filter(|rest| !rest.is_empty()).unwrap_or(normal)
 }
 
-/// Whether a normal path has bytes that servers read in different ways: encoded separators and
-/// control characters, backslashes, escapes that are none.
+/// Whether a `%` is not followed by two hexadecimal digits. Servers read such a path in different
+/// ways, and what follows the `%` could become an escape once its neighbours are decoded.
+pub(super) fn has_broken_escape(path: &str) -> bool {
+    decoded(path).any(|read| read == (b'%', false))
+}
+
+/// Whether a normal path has bytes that servers read in different ways: encoded separators,
+/// backslashes and control characters.
 pub(super) fn is_ambiguous(normal: &str) -> bool {
-    let mut bytes = normal.bytes();
-    while let Some(byte) = bytes.next() {
-        match byte {
-            b'\\' => return true,
-            b'%' => match (bytes.next(), bytes.next()) {
-                // Control characters, `/`, `\` and DEL. Hexadecimal digits are capitals here.
-                (Some(b'0' | b'1'), _) | (Some(b'2' | b'7'), Some(b'F')) | (Some(b'5'), Some(b'C')) => {
-                    return true;
-                }
-                (Some(high), Some(low)) if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {}
-                _ => return true,
-            },
-            _ => {}
-        }
-    }
-    false
+    decoded(normal)
+        .any(|(byte, is_escaped)| byte == b'\\' || byte.is_ascii_control() || (byte == b'/' && is_escaped))
 }
 
-/// How a server reads an ambiguous path that decodes separators and stops at a NUL.
-pub(super) fn other_reading(normal: &str, rules: RequestRules) -> String {
-    let reading = normal.split("%00").next().unwrap_or_default();
-    let reading = reading.replace("%2F", "/").replace("%5C", "/").replace('\\', "/");
-    self::normal(&reading, rules).unwrap_or(reading)
-}
-
-/// Whether a server that decodes separators, or drops the parameters of segments, would find
-/// `.` or `..` in a path that has none left: then it could leave the upstream's base path.
+/// Whether a server would find `.` or `..` in a path that has none left, and could so leave the
+/// upstream's base path: one that decodes everything, takes `\` for `/`, drops what follows a `;`,
+/// a NUL, a `?` or a `#`, and ignores control characters and spaces.
 pub(super) fn hides_dot_segments(normal: &str) -> bool {
-    if !normal.contains("..") && !normal.contains(".;") {
+    if !normal.contains(['%', '\\', ';']) {
         return false;
     }
-    let reading = normal.replace("%2F", "/").replace("%5C", "/").replace('\\', "/");
-    let mut segments = reading.split('/').map(|segment| segment.split(';').next().unwrap_or_default());
-    segments.any(|segment| matches!(segment, "." | ".."))
+    let bytes: Vec<u8> = decoded(normal).map(|(byte, _)| byte).collect();
+    let mut segments = bytes.split(|byte| matches!(byte, b'/' | b'\\'));
+    segments.any(|segment| {
+        let mut parts = segment.split(|byte| matches!(byte, b';' | b'?' | b'#' | 0));
+        let name = parts.next().unwrap_or_default();
+        let name: Vec<u8> = name.iter().copied().filter(|byte| *byte > b' ' && *byte != 0x7f).collect();
+        matches!(&name[..], b"." | b"..")
+    })
 }
 
 /// Whether it surely is its own normal spelling, as nearly all are: then nothing is copied.
@@ -95,29 +86,32 @@ fn is_normal(path: &str, rules: RequestRules) -> bool {
 }
 
 /// `%70` is `p` to every server; what separates (`%2F`) stays as it is. Other escapes get capital
-/// digits, and bytes beyond ASCII become escapes.
+/// digits, and bytes beyond ASCII become escapes. So does a `%` that is no escape: it must not
+/// become one with what follows it.
 fn decode_unreserved(path: &str, case: PathCase) -> String {
-    let mut decoded = String::with_capacity(path.len());
-    let mut rest = path.as_bytes();
-    while let [byte, after @ ..] = rest {
-        rest = after;
-        let (byte, is_escaped) = match (byte, escaped_byte(after)) {
-            (b'%', Some(escaped)) => {
-                rest = &after[2..];
-                (escaped, true)
-            }
-            (byte, _) => (*byte, false),
-        };
+    let mut spelled = String::with_capacity(path.len());
+    for (byte, is_escaped) in decoded(path) {
         let is_unreserved = byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-        if byte.is_ascii() && (is_unreserved || !is_escaped) {
+        if is_unreserved || (byte.is_ascii() && byte != b'%' && !is_escaped) {
             let byte = if case == PathCase::Fold { byte.to_ascii_lowercase() } else { byte };
-            decoded.push(char::from(byte));
+            spelled.push(char::from(byte));
         } else {
             // Writing to a text cannot fail.
-            let _ = write!(decoded, "%{byte:02X}");
+            let _ = write!(spelled, "%{byte:02X}");
         }
     }
-    decoded
+    spelled
+}
+
+/// The bytes of a path, decoded once, each with whether it was an escape.
+fn decoded(path: &str) -> impl Iterator<Item = (u8, bool)> {
+    let mut rest = path.as_bytes();
+    std::iter::from_fn(move || {
+        let (byte, after) = rest.split_first()?;
+        let escaped = if *byte == b'%' { escaped_byte(after) } else { None };
+        rest = if escaped.is_some() { &after[2..] } else { after };
+        Some((escaped.unwrap_or(*byte), escaped.is_some()))
+    })
 }
 
 /// The byte that two hexadecimal digits stand for.
@@ -128,6 +122,8 @@ fn escaped_byte(digits: &[u8]) -> Option<u8> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const EXACT: RequestRules = RequestRules::DEFAULT;
@@ -158,7 +154,6 @@ mod tests {
             "/a%20b",
             "/Payments",
             "/caf%C3%A9",
-            "/a%",
             "/a;b=1",
             "/...",
         ] {
@@ -171,6 +166,8 @@ mod tests {
             ("//", "/"),
             ("/a/./", "/a/"),
             ("/%2e%2E/x", "/x"),
+            ("/%%370", "/%2570"),
+            ("/a%", "/a%25"),
         ] {
             assert_eq!(normal(path, EXACT).as_deref(), Some(forwarded), "{path}");
         }
@@ -186,16 +183,68 @@ mod tests {
 
     #[test]
     fn ambiguous_bytes() {
-        for path in ["/a%2Fb", "/a%5Cb", "/a\\b", "/a%00", "/a%0A", "/a%7F", "/a%", "/a%4", "/a%zz"] {
+        for path in ["/a%2Fb", "/a%5Cb", "/a\\b", "/a%00", "/a%0A", "/%1Fa", "/a%7F"] {
             assert!(is_ambiguous(path), "{path}");
         }
-        for path in ["/", "/a%20b", "/caf%C3%A9", "/a%25", "/a%5B"] {
+        for path in ["/", "/a%20b", "/caf%C3%A9", "/a%25", "/a%5B", "/a%252F"] {
             assert!(!is_ambiguous(path), "{path}");
         }
-        assert_eq!(other_reading("/x%2F..%5Cpayments%00.txt", EXACT), "/payments");
-        assert!(
-            hides_dot_segments("/..%2Fx") && hides_dot_segments("/a\\..\\b") && hides_dot_segments("/.;/a")
-        );
-        assert!(!hides_dot_segments("/a..b/c...;d"));
+        for path in ["/%", "/a%4", "/a%zz", "/%%370", "/%7%30", "/%u2215", "/%-1", "/%+1"] {
+            assert!(has_broken_escape(path), "{path}");
+        }
+        for path in ["/", "/a%20b", "/%25", "/%2500", "/%aF"] {
+            assert!(!has_broken_escape(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn hidden_dot_segments() {
+        for path in [
+            "/..%2Fx",
+            "/a\\..\\b",
+            "/.;/a",
+            "/..%3Bx/a",
+            "/..%00/a",
+            "/.%00./a",
+            "/a/..%00",
+            "/..%09",
+            "/.%09./a",
+            "/%0D%0A../a",
+            "/..%20/a",
+            "/..%7F/a",
+            "/..%3Fx",
+            "/..%23x",
+            "/a%5C..%00%5Cb",
+        ] {
+            assert!(hides_dot_segments(path), "{path}");
+        }
+        for path in ["/", "/a..b/c...;d", "/...%20/a", "/%2520..", "/..%C3%A4", "/a%2F.b", "/;/%20/a"] {
+            assert!(!hides_dot_segments(path), "{path}");
+        }
+    }
+
+    /// Bytes that mean something in a path, and digits that could complete an escape.
+    const PIECES: &str = "[%%%0-37aAfF/.;\\\\?\u{e9}]{0,12}";
+
+    proptest! {
+        /// `/%%370` was forwarded as `/%70`, which is another path to every server.
+        #[test]
+        fn a_normal_path_is_its_own_normal_spelling(
+            path in prop_oneof![PIECES, "\\PC*"],
+            folds in any::<bool>(),
+            strips in any::<bool>(),
+        ) {
+            let rules = RequestRules {
+                path_case: if folds { PathCase::Fold } else { PathCase::Exact },
+                path_params: if strips { PathParams::Strip } else { PathParams::Keep },
+                ..EXACT
+            };
+            let path = format!("/{path}");
+            let once = normal(&path, rules).unwrap_or(path);
+            prop_assert_eq!(normal(&once, rules), None, "{}", once);
+            prop_assert!(!has_broken_escape(&once), "{}", once);
+            let segments = || once.split('/').skip(1);
+            prop_assert!(!segments().any(|segment| matches!(segment, "." | "..")), "{}", once);
+        }
     }
 }

@@ -5,22 +5,25 @@ use crate::strict::Request;
 
 /// Whether any server that these readings allow would execute a protected operation.
 pub(crate) fn is_protected(request: &Request, setup: &Setup) -> bool {
-    let methods = overridden(request, "method").chain([request.method.clone()]);
+    let methods = overridden(request, &["method", "verb"]).chain([request.method.clone()]);
     let methods: Vec<String> = methods.map(|method| method.to_ascii_uppercase()).collect();
-    let targets = overridden(request, "ur").chain([request.target.clone()]);
+    let targets = overridden(request, &["uri", "url", "path"]).chain([request.target.clone()]);
     let paths: Vec<String> = targets.flat_map(|target| paths(&target, setup)).collect();
     methods.iter().any(|method| paths.iter().any(|path| setup.matches(method, path)))
 }
 
-/// The values of headers such as `x-original-url` and `x-http-method-override`.
-fn overridden<'r>(request: &'r Request, what: &'r str) -> impl Iterator<Item = String> + 'r {
+/// The values of headers such as `x-original-url` and `x-http-method-override`, and each part of
+/// one that is a list.
+fn overridden<'r>(request: &'r Request, words: &'r [&str]) -> impl Iterator<Item = String> + 'r {
     let found = request.headers.iter().filter(move |(name, _)| {
-        let name = name.replace('_', "-");
-        let overrides =
-            ["override", "original", "rewrite", "http-method"].iter().any(|word| name.contains(word));
-        name.starts_with("x-") && name.contains(what) && overrides
+        let name = name.replace(|letter: char| !letter.is_alphanumeric(), "-");
+        name.starts_with("x-") && words.iter().any(|word| name.contains(word))
     });
-    found.map(|(_, value)| String::from_utf8_lossy(value).into_owned())
+    found.flat_map(|(_, value)| {
+        let value = String::from_utf8_lossy(value).into_owned();
+        let parts = value.split([',', ';', '"', ' ']).map(str::to_owned);
+        parts.chain([value.clone()]).collect::<Vec<_>>()
+    })
 }
 
 /// The path of a target by every combination of readings.
@@ -103,6 +106,7 @@ fn lenient_readings_find_the_route() {
         assert!(is("POST", path, &[]), "{path}");
     }
     assert!(is("GET", "/payments", &[("x-http-method-override", "post")]));
+    assert!(is("GET", "/payments", &[("x-http-verb", "put, \"POST\"")]));
     assert!(is("POST", "/x", &[("x-original-url", "/payments")]));
     assert!(!is("GET", "/payments", &[]) && !is("POST", "/paymentsx", &[("x-trace", "/payments")]));
 }

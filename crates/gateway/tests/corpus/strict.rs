@@ -137,10 +137,10 @@ fn framing(headers: &[(String, Vec<u8>)]) -> Result<Framing, String> {
     if let Some((name, _)) = headers.iter().find(|(name, _)| OF_ONE_CONNECTION.contains(&&**name)) {
         return Err(format!("the header {name} is of one connection"));
     }
-    let dashed = |name: &str| name.replace('_', "-");
-    for (name, _) in headers.iter().filter(|(name, _)| name.contains('_')) {
+    let dashed = |name: &str| name.replace(|letter: char| !letter.is_ascii_alphanumeric(), "-");
+    for (name, _) in headers {
         if headers.iter().any(|(other, _)| other != name && dashed(other) == dashed(name)) {
-            return Err(format!("{name} is also another header, to servers that read `_` as `-`"));
+            return Err(format!("{name} is also another header, to servers that read `_` or `.` as `-`"));
         }
     }
     let host = all(headers, "host").next().ok_or("no Host")?;
@@ -152,7 +152,8 @@ fn framing(headers: &[(String, Vec<u8>)]) -> Result<Framing, String> {
         (Some(b"chunked"), None) => Ok(Framing::Chunks),
         (Some(coding), None) => Err(format!("Transfer-Encoding: {:?}", String::from_utf8_lossy(coding))),
         (None, Some(length)) => {
-            let is_plain = !length.is_empty() && length.iter().all(u8::is_ascii_digit);
+            let has_zeros = length.len() > 1 && length.starts_with(b"0");
+            let is_plain = !length.is_empty() && !has_zeros && length.iter().all(u8::is_ascii_digit);
             let length = is_plain.then(|| str::from_utf8(length).ok()?.parse().ok()).flatten();
             length.map(Framing::Length).ok_or_else(|| "a strange Content-Length".to_owned())
         }
@@ -206,6 +207,8 @@ fn second_readings_are_errors() {
         "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n0\r\nx: y\r\n\r\n",
         "POST /a/../b HTTP/1.1\r\nhost: a\r\n\r\n",
         "POST / HTTP/1.1\r\nhost: a\r\nx_tenant: a\r\nx-tenant: b\r\n\r\n",
+        "POST / HTTP/1.1\r\nhost: a\r\nx.tenant: a\r\nx-tenant: b\r\n\r\n",
+        "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 02\r\n\r\n{}",
     ] {
         assert!(request(bad.as_bytes()).is_err(), "{bad:?}");
     }

@@ -174,7 +174,7 @@ async fn headers_that_change_method_or_target_are_refused_on_protected_routes() 
         assert!(problem["detail"].as_str().unwrap().contains("method_override"), "{name}: {problem}");
     }
     assert_eq!(stage.runs(), 0, "{:?}", stage.upstream.seen());
-    // No route protects a GET.
+    // No reading of a path makes a GET protected.
     stage.send(&Call::get("/").header("x-original-url", "/x")).await.expect_first(200, "run 1");
     let stage = Stage::numbered("[request]\nmethod_override = \"pass\"\n").await;
     stage.send(&Call::pay("one").header("x-http-method-override", "DELETE")).await.expect_first(200, "run 1");
@@ -195,13 +195,19 @@ async fn headers_that_would_make_a_request_protected_are_refused_on_open_routes(
         open().header("X-Original-URI", "/x%2f..%2fpayments"),
         open().header("X-Override-URL", "payments"),
         Call::get("/open").header("X-Method-Override", "POST").header("X-Original-URL", "/payments"),
+        // What a header says is not read: upstreams read it in too many ways.
+        open().header("X-Original-URL", "/elsewhere"),
+        Call::get("/payments").header("X-HTTP-Method", "PUT"),
+        Call::anonymous("QUERY", "/payments").header("X-HTTP-Verb", "GET, POST"),
     ] {
         let problem = stage.send(&call).await.expect_problem(400, "request_malformed");
         assert!(problem["detail"].as_str().unwrap().contains("method_override"), "{problem}");
     }
     assert_eq!(stage.runs(), 0, "{:?}", stage.upstream.seen());
+    stage.send(&Call::get("/payments").header("X-Original-URL", "/x")).await.expect_first(200, "run 1");
+    // Nothing is protected, so nothing can become it.
+    let stage = Stage::numbered("[defaults]\nprofile = \"off\"\n").await;
     stage.send(&open().header("X-Original-URL", "/elsewhere")).await.expect_first(200, "run 1");
-    stage.send(&Call::get("/payments").header("X-HTTP-Method", "PUT")).await.expect_first(200, "run 2");
 }
 
 /// Without a key both reached the upstream, which might believe either.
@@ -290,6 +296,19 @@ async fn a_forwarded_host_of_a_client_is_dropped() {
     assert_eq!(stage.upstream.last().header("x-forwarded-host"), Some("shop.test"));
     outside(&stage, &call).await.expect_first(200, "run 2");
     assert_eq!(stage.upstream.last().header("x-forwarded-host"), Some("api.test"));
+    // Also where tokens name the tenant.
+    let stage = Stage::numbered("[scope]\ntrusted_peers = [\"127.0.0.1/32\"]\n").await;
+    let call = call.header("x-forwarded-proto", "https").header("x-forwarded-uri", "/a");
+    for (run, (is_trusted, host, proto, uri)) in
+        [(true, "shop.test", "https", Some("/a")), (false, "api.test", "http", None)].into_iter().enumerate()
+    {
+        let reply = if is_trusted { stage.send(&call).await } else { outside(&stage, &call).await };
+        reply.expect_first(200, &format!("run {}", run + 1));
+        let seen = stage.upstream.last();
+        assert_eq!(seen.header("x-forwarded-host"), Some(host));
+        assert_eq!(seen.header("x-forwarded-proto"), Some(proto));
+        assert_eq!(seen.header("x-forwarded-uri"), uri);
+    }
 }
 
 /// The first was compared, and the upstream may read the second.

@@ -85,7 +85,7 @@ async fn clients_faults_and_preauthorization(gateway: &Gateway) {
     let reply = admin(gateway, "/metrics").await;
     let text = reply.text();
     for expected in [
-        "oncegate_refusal_count{reason=\"request_malformed\",route=\"none\"} 1",
+        "oncegate_refusal_count{reason=\"request_malformed\",route=\"none\"} 3",
         "oncegate_refusal_count{reason=\"authorization_unavailable\",route=\"POST /shut\"} 1",
         "oncegate_gateway_preauthorize_count{result=\"allowed\"} 1",
         "oncegate_gateway_preauthorize_count{result=\"failed\"} 1",
