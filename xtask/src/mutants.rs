@@ -13,6 +13,7 @@ mod admin;
 mod after;
 mod client;
 mod clock;
+mod credentials;
 mod identity;
 mod list;
 mod path;
@@ -70,6 +71,7 @@ fn all() -> impl Iterator<Item = &'static Mutant> {
         after::MUTANTS,
         client::MUTANTS,
         clock::MUTANTS,
+        credentials::MUTANTS,
         identity::MUTANTS,
         list::MUTANTS,
         path::MUTANTS,

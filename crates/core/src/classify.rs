@@ -156,7 +156,7 @@ pub fn classify(policy: &Policy, ending: &Ending) -> Class {
         Ending::Failed(failure) => Class::Doubt(Reason::new("failed", failure.to_string())),
         Ending::Answered { outcome: Some(Outcome::Completed), .. } => Class::Complete,
         Ending::Answered { outcome: Some(Outcome::NotExecuted), status } => {
-            Class::Release(upstreams_word(status, "with Idempotency-Outcome: not-executed"))
+            released(status, "with Idempotency-Outcome: not-executed")
         }
         Ending::Answered { outcome: Some(Outcome::Unknown), status } => {
             Class::Doubt(Reason::new("answered", format!("{status} with Idempotency-Outcome: unknown")))
@@ -172,22 +172,22 @@ fn by_status(policy: &Policy, status: u16) -> Class {
         408 if policy.unavailable == OnUnavailable::Doubt => {
             Class::Doubt(Reason::new("answered", "408: the handler may have been cut off"))
         }
-        _ if refuses_before_acting(status) => Class::Release(upstreams_word(status, "refused before acting")),
+        _ if refuses_before_acting(status) => released(status, "refused before acting"),
         400..=499 if policy.stored == StoredStatuses::Successes => {
-            Class::Release(upstreams_word(status, "is not kept by this route"))
+            released(status, "is not kept by this route")
         }
         400..=499 => Class::Complete,
-        501 | 505 => Class::Release(upstreams_word(status, "refused before acting")),
+        501 | 505 => released(status, "refused before acting"),
         502 | 504 if policy.stored == StoredStatuses::All => Class::Complete,
         502 | 504 => {
             Class::Doubt(Reason::new("answered", format!("{status}: somebody behind may have acted")))
         }
         503 => match policy.unavailable {
-            OnUnavailable::Release => Class::Release(upstreams_word(status, "says that nothing was done")),
+            OnUnavailable::Release => released(status, "says that nothing was done"),
             OnUnavailable::Doubt => Class::Doubt(Reason::new("answered", "503: the work may be going on")),
         },
         500..=599 => match policy.server_error {
-            OnServerError::Release => Class::Release(upstreams_word(status, "says that nothing was done")),
+            OnServerError::Release => released(status, "says that nothing was done"),
             OnServerError::Store => Class::Complete,
             OnServerError::Doubt => {
                 Class::Doubt(Reason::new("answered", format!("{status}: it may have acted")))
@@ -203,8 +203,20 @@ const fn refuses_before_acting(status: u16) -> bool {
     matches!(status, 401 | 403 | 405 | 407 | 408 | 411 | 413..=415 | 421 | 425 | 426 | 428 | 429 | 431)
 }
 
-fn upstreams_word(status: u16, what: &str) -> Reason {
-    Reason::new("upstreams_word", format!("{status} {what}"))
+/// Statuses by which a server refuses the caller, and not what was asked for.
+const fn refuses_caller(status: u16) -> bool {
+    matches!(status, 401 | 403 | 407)
+}
+
+/// The code of a release because of an answer: that nothing was executed is the upstream's word.
+pub const UPSTREAMS_WORD: &str = "upstreams_word";
+/// The same, where the upstream refused the caller (401, 403, 407). Such a record lives for seconds,
+/// and deferred work is not tried a third time.
+pub const CALLER_REFUSED: &str = "caller_refused";
+
+fn released(status: u16, what: &str) -> Class {
+    let code = if refuses_caller(status) { CALLER_REFUSED } else { UPSTREAMS_WORD };
+    Class::Release(Reason::new(code, format!("{status} {what}")))
 }
 
 #[cfg(test)]
@@ -253,6 +265,25 @@ mod tests {
             let ending = Ending::Answered { status, outcome: None };
             let got: String = profiles.map(|p| letter(&classify(&p.policy(), &ending))).iter().collect();
             assert_eq!(got, expected, "{status}");
+        }
+    }
+
+    /// Whatever releases it, the record says that the caller was refused: it lives for seconds.
+    #[test]
+    fn a_refused_caller_is_told_apart_from_other_releases() {
+        let code = |status, outcome| match classify(
+            &Profile::Payments.policy(),
+            &Ending::Answered { status, outcome },
+        ) {
+            Class::Release(reason) => reason.code().to_owned(),
+            other => panic!("{status}: {other:?}"),
+        };
+        for status in [401, 403, 407] {
+            assert_eq!(code(status, None), CALLER_REFUSED, "{status}");
+            assert_eq!(code(status, Some(Outcome::NotExecuted)), CALLER_REFUSED, "{status}");
+        }
+        for status in [405, 408, 413, 429, 501] {
+            assert_eq!(code(status, Some(Outcome::NotExecuted)), UPSTREAMS_WORD, "{status}");
         }
     }
 
@@ -314,7 +345,7 @@ mod tests {
         let Class::Release(reason) = classify(&Profile::Ietf.policy(), &ending) else {
             panic!("ietf releases")
         };
-        assert_eq!(reason.code(), "upstreams_word");
+        assert_eq!(reason.code(), UPSTREAMS_WORD);
         for status in [500, 503] {
             let ending = Ending::Answered { status, outcome: None };
             assert_eq!(letter(&classify(&Profile::Payments.policy(), &ending)), 'd');

@@ -396,7 +396,9 @@ fn released(next: Record) -> Step {
         State::FailedRetryable | State::Pending { .. } => Decision::Done,
         _ => Decision::Fenced(Some(Arc::new(next.clone()))),
     };
-    Step::put(next, decision)
+    let is_parked = matches!(&next.state, State::Unknown(doubt) if doubt.parked);
+    let step = Step::put(next, decision);
+    if is_parked { step.noting(Notice::Parked) } else { step }
 }
 
 fn doubt(record: &Record, holder: &Holder, reason: &Reason, now: Now) -> Step {

@@ -73,7 +73,7 @@ impl Default for WorkerOptions {
     fn default() -> Self {
         Self {
             sweep_every: Duration::from_secs(10),
-            reap_every: Duration::from_mins(1),
+            reap_every: Duration::from_secs(10),
             reconcile_every: Duration::from_secs(1),
             apart_every: Duration::from_secs(5),
             apart_for: Duration::from_hours(24),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::event::Arrival;
 use super::step::{Decision, Notice, Step};
+use crate::classify::{CALLER_REFUSED, UPSTREAMS_WORD};
 use crate::identity::{Fence, RecordId, Token, Version};
 use crate::problem::{self, Tried};
 use crate::record::{
@@ -217,8 +218,15 @@ pub(super) fn back_out(
         Account::Everything => true,
     };
     let mut next = match record.execution {
+        Execution::Deferred if is_refused_again(record, reason) => {
+            let words = "the attempt before was refused, too, so it is not tried again";
+            return parked(record, Reason::new(CALLER_REFUSED, format!("{}; {words}", reason.detail())), now);
+        }
         // Nobody else will run it again.
         Execution::Deferred => queued(record, now.at.plus(backoff), waiting_end(record), now),
+        Execution::Inline if is_accounted_for && never_passed_caller(record, reason) => {
+            refused_caller(record, now)
+        }
         Execution::Inline if is_accounted_for => settled(record, State::FailedRetryable, now),
         // This attempt did nothing, but another may have: the lease ends, and the crash policy goes on from there. A settled
         // row could be reaped or forgotten, and a new life would not know what this one may have done.
@@ -228,7 +236,54 @@ pub(super) fn back_out(
     if account == Account::Everything {
         next.recovery = None;
     }
-    next.last_error = Some(reason.clone());
+    next.last_error = Some(match record.execution {
+        // Another attempt ended otherwise: the record must not be taken for a short-lived one later.
+        Execution::Inline if !never_passed_caller(record, reason) && is_refusal(reason) => {
+            Reason::new(UPSTREAMS_WORD, reason.detail())
+        }
+        Execution::Inline | Execution::Deferred => reason.clone(),
+    });
+    next
+}
+
+/// How long a record is kept of which nothing is known but that the upstream refused its caller.
+const REFUSED_CALLER_KEPT: Duration = Duration::from_secs(10);
+
+fn is_refusal(reason: &Reason) -> bool {
+    reason.code() == CALLER_REFUSED
+}
+
+/// Whether the upstream refused the caller of every attempt of this life, and nothing else is known
+/// of it. Then a new life under the same key has nothing to know of this one.
+fn never_passed_caller(record: &Record, reason: &Reason) -> bool {
+    is_refusal(reason)
+        && record.last_error.as_ref().is_none_or(is_refusal)
+        && record.provider_reference.is_none()
+}
+
+/// The upstream refused the caller of this attempt, as it did that of the one before: with the same
+/// credentials it will do so every time.
+fn is_refused_again(record: &Record, reason: &Reason) -> bool {
+    is_refusal(reason) && record.last_error.as_ref().is_some_and(is_refusal)
+}
+
+/// A record that anybody can cause to be written by inventing credentials: it ends within seconds.
+///
+/// The next life takes its version and fence from the clock, which must have passed this one's.
+fn refused_caller(record: &Record, now: Now) -> Record {
+    let mut next = settled(record, State::FailedRetryable, now);
+    let numbers = next.version.as_raw().max(next.fence.as_raw());
+    let until = now.at.max(Timestamp::from_micros(numbers)).plus(REFUSED_CALLER_KEPT);
+    next.expires_at = next.expires_at.map(|end| end.min(until));
+    next
+}
+
+/// Put before an operator: no worker runs it, and no machine asks about it.
+pub(super) fn parked(record: &Record, reason: Reason, now: Now) -> Record {
+    let mut next = enter_unknown(record, reason, now);
+    if let State::Unknown(doubt) = &mut next.state {
+        doubt.parked = true;
+    }
     next
 }
 

@@ -6,6 +6,7 @@ mod ask;
 mod attacks;
 mod details;
 mod page;
+mod refused;
 mod samples;
 mod second_reading;
 mod table;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use oncegate_core::classify::CALLER_REFUSED;
 use oncegate_core::decide::{
     Admission, Arrival, Decision, Event, Finding, Grounds, Lease, Misuse, Next, Reserve, Retry, Step, Take,
     Verdict, decide,
@@ -100,6 +101,12 @@ pub(crate) fn point() -> RecoveryPoint {
 
 pub(crate) fn take(n: u8) -> Event {
     Event::Take(Take { token: token(n), lease: LEASE, attempt_deadline: DEADLINE })
+}
+
+/// The upstream answered 401.
+pub(crate) fn refuse_caller(holder: Holder) -> Event {
+    let reason = Reason::new(CALLER_REFUSED, "401 refused before acting");
+    Event::Release { holder, reason, backoff: 5 * S }
 }
 
 pub(crate) fn complete(holder: Holder, status: u16) -> Event {

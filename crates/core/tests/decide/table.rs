@@ -237,6 +237,21 @@ pub(crate) const ROWS: &[Row] = &[
         ],
     },
     Row {
+        name: "release (mine), the upstream refuses the caller",
+        first: inline,
+        event: |s| refuse_caller(s.holder),
+        cells: [
+            "Fenced",
+            "Fenced",
+            "Done → failed_retryable",
+            "Done → failed_retryable",
+            "Fenced",
+            "Done",
+            "Done → failed_retryable",
+            "Fenced",
+        ],
+    },
+    Row {
         name: "doubt (mine)",
         first: inline,
         event: |s| doubt(s.holder),

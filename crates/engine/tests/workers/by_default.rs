@@ -44,10 +44,10 @@ async fn an_engine_that_was_only_started_reaps_expired_rows_and_ends_lapsed_leas
 
 /// Keeps the messages of all log events.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<String>>>);
+pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
 
 impl Log {
-    fn with(&self, words: &str) -> usize {
+    pub(crate) fn with(&self, words: &str) -> usize {
         self.0.lock().unwrap().iter().filter(|line| line.contains(words)).count()
     }
 }

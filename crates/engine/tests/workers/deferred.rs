@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use oncegate_core::audit::Act;
+use oncegate_core::classify::CALLER_REFUSED;
 use oncegate_core::decide::Arrival;
 use oncegate_core::identity::RecordId;
 use oncegate_core::key::Key;
 use oncegate_core::policy::AfterDoubt;
-use oncegate_core::record::{Execution, Record, State, StateKind, StoredRequest};
+use oncegate_core::record::{Execution, Reason, Record, State, StateKind, StoredRequest};
 use oncegate_core::scope::Address;
 use oncegate_engine::{
     Arrived, Cancelled, Engine, Finisher, Finishing, Held, Left, NoProbe, Options, Probe, Route, Runs,
@@ -19,6 +20,7 @@ use oncegate_store::faulty::Fault;
 use oncegate_test_servers::until;
 use tokio::sync::{Semaphore, watch};
 
+use crate::by_default::Log;
 use crate::crew::{acts, named, node, nodes};
 use crate::world::{HOUR, Shaky, complete, doubt, granted, release, route, row, shaky, soon, start, state};
 
@@ -554,4 +556,27 @@ async fn whoever_waits_is_woken_by_the_end() {
     let id = accept(&engine, &route, "acme", "k2").await;
     let seen = soon(engine.until_over(id, Duration::ZERO)).await.unwrap();
     assert_eq!(seen.state.kind(), StateKind::Pending);
+}
+
+/// The upstream refuses the credentials of the caller, and will do so every time.
+#[tokio::test]
+async fn attack_33_work_whose_caller_is_refused_twice_is_parked_and_logged() {
+    let log = Log::default();
+    let _here = tracing::subscriber::set_default(log.clone());
+    let (engine, _, hand) = node().await;
+    let route = deferred();
+    let runner = Runner::new(&route);
+    let id = accept(&engine, &route, "acme", "one").await;
+    for attempt in 1..=3 {
+        let reason = Reason::new(CALLER_REFUSED, "403 refused before acting");
+        runner.next_ends(Settlement::Release { reason, backoff: Duration::ZERO });
+        runner.let_go(1);
+        assert_eq!(pass(&engine, &runner, 1).await, usize::from(attempt < 3));
+        assert!(engine.drain(HOUR).await);
+        hand.turn(Duration::from_mins(10));
+    }
+    let row = row(&engine, id).await;
+    assert!(matches!(&row.state, State::Unknown(doubt) if doubt.parked), "{row:?}");
+    assert_eq!((row.attempts, runner.begun().len()), (2, 2));
+    assert_eq!(log.with("deferred request parked; it waits for an operator"), 1);
 }

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use oncegate_core::audit::{Act, Entry};
+use oncegate_core::classify::CALLER_REFUSED;
 use oncegate_core::decide::{Arrival, Decision, Event};
-use oncegate_core::record::{AfterRetention, Execution, GoneStatus, State, StateKind, StoredRequest};
-use oncegate_engine::{Arrived, Engine, NoProbe, Pass, Route, Worker, WorkerOptions};
+use oncegate_core::record::{AfterRetention, Execution, GoneStatus, Reason, State, StateKind, StoredRequest};
+use oncegate_engine::{Arrived, Engine, NoProbe, Pass, Route, Settlement, Worker, WorkerOptions};
 use oncegate_store::faulty::Fault;
 use oncegate_store::{Filter, Store};
 
@@ -51,6 +52,30 @@ async fn a_row_is_removed_after_its_retention_and_grace_and_not_before() {
     completed(&engine, &route, "later", "paid").await;
     assert_eq!(pass(&engine, Worker::Reaper).await.changed, 2);
     assert_eq!(keys(&engine).await, ["later"]);
+}
+
+/// Anybody can invent credentials: what the upstream refuses leaves no row for the retention.
+#[tokio::test]
+async fn a_row_whose_caller_was_refused_is_removed_within_seconds() {
+    let (engine, _, hand) = node().await;
+    let route = hourly();
+    let refused = || Settlement::Release {
+        reason: Reason::new(CALLER_REFUSED, "401 refused before acting"),
+        backoff: Duration::ZERO,
+    };
+    done(held(&engine, &route, "refused").await, refused()).await;
+    done(held(&engine, &route, "released").await, release()).await;
+    done(held(&engine, &route, "released").await, refused()).await;
+    // Ten seconds, and the reaper's grace.
+    hand.turn(11 * SECOND);
+    hand.turn_back(MICRO);
+    assert_eq!(pass(&engine, Worker::Reaper).await.changed, 0);
+    hand.turn(SECOND);
+    assert_eq!(pass(&engine, Worker::Reaper).await.changed, 1);
+    assert_eq!(keys(&engine).await, ["released"], "another attempt of it ended otherwise");
+    // A retry executes again.
+    done(held(&engine, &route, "refused").await, complete("paid")).await;
+    assert_eq!(keys(&engine).await, ["refused", "released"]);
 }
 
 /// Whatever has become of them, and however long ago.

@@ -11,6 +11,7 @@ mod bodies;
 mod certificates;
 mod chunks;
 mod client;
+mod credentials;
 mod deferred;
 mod effects;
 mod failures;
