@@ -8,7 +8,7 @@ use oncegate_core::decide::{Admission, Arrival, Event, Misuse, Next, Notice, dec
 use oncegate_core::fingerprint::{Fingerprint, Members};
 use oncegate_core::identity::{Fence, RecordId, Token, Version};
 use oncegate_core::key::Key;
-use oncegate_core::policy::ForwardKey;
+use oncegate_core::policy::{Credentials, ForwardKey};
 use oncegate_core::record::{
     AfterRetention, CrashPolicy, Doubt, Evidence, Execution, GoneStatus, Grant, Reason, Record,
     RecoveryPoint, RetentionFrom, State, StateKind, StoredRequest, Terms,
@@ -131,6 +131,7 @@ pub fn stored_request() -> StoredRequest {
         target: "/a?b=%20".into(),
         headers: vec![("x".to_owned(), vec![0xFF])],
         body: vec![0, 1, 2],
+        credentials: Some(Credentials::Kept),
     }
 }
 

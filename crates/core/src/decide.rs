@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use crate::fingerprint::{Comparison, Fingerprint};
 use crate::identity::{Token, Version};
+use crate::policy::Credentials;
 use crate::problem;
 use crate::record::{
     AfterRetention, CrashPolicy, Doubt, Execution, Holder, Reason, Record, RecoveryPoint, State,
@@ -33,7 +34,8 @@ mod step;
 
 use rows::{
     Account, back_out, begun, buried, completed, deferred_by, enter_unknown, give_up_waiting, gone_status,
-    granted, lapsed, lease_end, quarantined, queued, refused_reserve, tombstone_end, touched, with_evidence,
+    granted, lapsed, lease_end, parked, quarantined, queued, refused_reserve, tombstone_end, touched,
+    with_evidence,
 };
 
 pub use event::{Admission, Arrival, Ask, Event, Finding, Grounds, Misuse, Reserve, Retry, Take, Verdict};
@@ -273,6 +275,12 @@ fn take(record: &Record, take: &Take, now: Now) -> Step {
         State::Pending { .. } if record.is_past_retention(now) => {
             Step::put(give_up_waiting(record, now), Decision::Nothing)
         }
+        State::Pending { run_after } if now.at >= *run_after && lacks_caller(record, take) => {
+            let words = "an earlier release stored it without its caller's credentials; its route may run \
+                         it without them if it says credentials = \"dropped\"";
+            let next = parked(record, Reason::new("no_credentials", words), now);
+            Step::put(next, Decision::Nothing).noting(Notice::Parked)
+        }
         State::Pending { run_after } if now.at >= *run_after => run(record.clone()),
         State::InProgress if is_own_grant(record, take.token, now) => {
             Step::keep(Decision::Execute(Lease::of(record)))
@@ -287,6 +295,13 @@ fn take(record: &Record, take: &Take, now: Now) -> Step {
         }
         _ => Step::keep(Decision::Nothing),
     }
+}
+
+/// Whether a worker would run it without the caller's credentials, and nothing allows that: neither
+/// the route when it was accepted, nor the route now. An operation in phases never has any.
+fn lacks_caller(record: &Record, take: &Take) -> bool {
+    let is_unstated = record.request.as_ref().is_some_and(|request| request.credentials.is_none());
+    is_unstated && take.credentials == Credentials::Kept && record.terms.crash != CrashPolicy::Resume
 }
 
 /// It steps aside, and waits on: whoever can run it finds it due again, and its time in the queue does not grow.

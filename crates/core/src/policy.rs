@@ -72,9 +72,11 @@ pub struct Policy {
     pub answer_bytes_max: u64,
     /// Whether `Set-Cookie` is kept with an answer, and so replayed.
     pub keeps_cookies: bool,
-    /// Which headers of a request are kept, in lower case, where the request is: so that somebody other than its client can run it, or go
-    /// on with it. Credentials only where they are named, and never under `resume`: whoever goes on acts for the service.
+    /// Headers that are stored with a request that a worker may run, in lower case. What identifies
+    /// the caller is stored besides, as [`credentials`](Self::credentials) says.
     pub request_headers: Vec<Box<str>>,
+    /// Whether a deferred request runs with the credentials of its caller.
+    pub credentials: Credentials,
     /// `Retry-After` while in progress.
     pub retry_in_progress: Duration,
     /// `Retry-After` while unknown.
@@ -313,6 +315,17 @@ pub enum ForwardKey {
     Derived,
     /// None.
     None,
+}
+
+/// Whether a deferred request runs with the credentials of its caller: `Authorization`, `Cookie`
+/// and the headers that name the tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Credentials {
+    /// They are stored with the request, and sent when it runs.
+    Kept,
+    /// They are not stored, and it runs without them: whoever executes it must not take a request
+    /// without credentials for an authorized one.
+    Dropped,
 }
 
 /// How an unknown outcome is asked about.

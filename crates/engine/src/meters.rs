@@ -231,7 +231,7 @@ pub(crate) fn observe(event: &Event, before: Option<&Record>, step: &Step) {
         if *notice == Notice::Parked {
             counter!(names::RECONCILE_FAILED).increment(1);
             // What others park is logged where it is asked about.
-            if let (Event::Release { .. }, Some(record)) = (event, about(before, step)) {
+            if let (Event::Take(_) | Event::Release { .. }, Some(record)) = (event, about(before, step)) {
                 let reason = record.last_error.as_ref().map(tracing::field::display);
                 tracing::warn!(
                     record = %record.id, operation = %record.operation, reason,

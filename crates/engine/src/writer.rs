@@ -181,7 +181,10 @@ fn bytes_of(record: &Record) -> usize {
         _ => 0,
     };
     answer
-        + record.request.as_ref().map_or(0, |request| request.body.len())
+        + record.request.as_ref().map_or(0, |request| {
+            let headers = request.headers.iter().map(|(name, value)| name.len() + value.len());
+            request.body.len() + headers.sum::<usize>()
+        })
         + record.recovery.as_ref().map_or(0, |point| point.output.len())
         + record.evidence.as_ref().map_or(0, |evidence| evidence.answer.size_hint())
 }

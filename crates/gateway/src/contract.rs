@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use oncegate_core::fingerprint::{Fields, Mode, Pointer};
-use oncegate_core::policy::{EmptyKey, KeyForm, KeySyntax, Mismatch, Policy, ScopeWidth};
+use oncegate_core::policy::{Credentials, EmptyKey, KeyForm, KeySyntax, Mismatch, Policy, ScopeWidth};
 use oncegate_core::problem::TYPE_BASE;
 use oncegate_core::record::{AfterRetention, CrashPolicy, Execution, RetentionFrom};
 
@@ -194,13 +194,20 @@ fn deferred(page: &mut String, policy: &Policy) {
         Execution::Inline => "With `Prefer: respond-async` a request is accepted at once",
     };
     let wait = span(policy.wait_limit);
+    let caller = match policy.credentials {
+        Credentials::Kept => {
+            "It runs with the credentials of the request that was accepted: send some that are valid until then. If the API refuses \
+             them twice in a row (401, 403, 407), it is not tried again, and its state is `unknown` until an operator of the API decides."
+        }
+        Credentials::Dropped => "It runs without your credentials.",
+    };
     let _ = write!(
         page,
         "\n**Answered later**: {when}, with 202, and run by itself. `Location` is where its answer will be: `GET` gives 202 and the state \
          until it is over, and then the answer; so does the same request with the same key. `Retry-After` says when to ask. \
          `Prefer: wait=10` holds either of them for up to so many seconds, here at most {wait}, and gives the answer if it is there by then. \
          `DELETE` of that location takes a request back that waits (204, else 409 `not_cancellable`). What does not succeed and had no \
-         effect is tried again by itself, for up to {}; then its answer is 408 `not_started`.\n",
+         effect is tried again by itself, for up to {}; then its answer is 408 `not_started`. {caller}\n",
         span(policy.retention)
     );
 }

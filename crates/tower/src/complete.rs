@@ -51,9 +51,9 @@ where
     fn finish(&self, lease: Box<Held<S>>, left: Left) -> Finishing<'_> {
         Box::pin(async move {
             let Some(route) = self.route(&left.record) else { return };
-            let Some((mut head, body)) = stored::again(left.request) else {
+            let Some((mut head, body)) = stored::restore(&*self.shared.tenant, left.request) else {
                 // Dropped before anything began, the lease is released.
-                tracing::error!(record = %left.record.id, "a stored request is none; its client can still go on with it");
+                tracing::error!(record = %left.record.id, "stored request is invalid; cannot run it");
                 return;
             };
             let address = &left.record.address;

@@ -7,7 +7,7 @@ use std::error::Error;
 use std::fmt;
 
 use http::{Extensions, Method, Uri};
-use oncegate_core::policy::{AfterDoubt, Policy, Profile, WhileInProgress};
+use oncegate_core::policy::{AfterDoubt, Credentials, Policy, Profile, WhileInProgress};
 use oncegate_core::record::{CrashPolicy, Record};
 use oncegate_core::scope::Operation;
 use oncegate_engine::{RequestIdentity, Route};
@@ -329,6 +329,11 @@ fn check(policy: &Policy, pattern: &str, handler: Handler) -> Result<(), RouteEr
             "{pattern:?}: {name:?} {words}; leave it out of the headers to keep"
         )));
     }
+    if let (Credentials::Dropped, true, Some(name)) = (policy.credentials, policy.may_defer(), credential) {
+        return Err(RouteError(format!(
+            "{pattern:?}: `request_headers` names {name:?}, and `credentials` is \"dropped\"; drop one of them"
+        )));
+    }
     policy.check().map_err(|error| RouteError(format!("{pattern:?}: {error}")))?;
     let accepts = policy.in_progress == WhileInProgress::Accept || policy.after_doubt == AfterDoubt::Accept;
     if accepts && !policy.may_defer() {
@@ -464,7 +469,9 @@ mod tests {
         assert!(words.contains("it is not deferred"), "{words}");
         // On such a route a credential is kept where it is named; a handler that goes on by itself needs none.
         let named = Policy { request_headers: vec!["authorization".into()], ..Profile::Accepted.policy() };
-        assert!(added(named).is_ok());
+        assert!(added(named.clone()).is_ok());
+        let words = added(Policy { credentials: Credentials::Dropped, ..named }).unwrap_err().to_string();
+        assert!(words.contains("\"authorization\"") && words.contains("drop one of them"), "{words}");
     }
 
     /// A deploy gave a handler phases. What was accepted before could be run by nobody, and stood before what came later.

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use http::HeaderName;
 use http::request::Parts;
 use oncegate_core::problem::{Code, Problem};
 use oncegate_core::scope::Scope;
@@ -15,6 +16,16 @@ use sha2::{Digest, Sha256};
 pub trait Tenant: Send + Sync + 'static {
     /// Who; `None`: nobody that we know, and the request is refused with 401.
     fn of<'r>(&self, request: &'r Parts) -> Option<Cow<'r, str>>;
+
+    /// The headers that it reads besides `Authorization` and `Cookie`, which are always stored with
+    /// a deferred request: these are stored, too, so that it runs as its caller.
+    ///
+    /// A tenant that reads a header which it does not name here has its deferred requests refused,
+    /// unless the route names the header in
+    /// [`request_headers`](oncegate_core::policy::Policy::request_headers).
+    fn headers(&self) -> Vec<HeaderName> {
+        Vec::new()
+    }
 
     /// What whoever was refused may do about it, in a sentence.
     fn advice(&self, _refused: &Parts) -> Cow<'static, str> {
@@ -64,6 +75,10 @@ impl Tenant for Header {
             // None, or several: whose is it?
             _ => None,
         }
+    }
+
+    fn headers(&self) -> Vec<HeaderName> {
+        self.0.parse().into_iter().collect()
     }
 }
 

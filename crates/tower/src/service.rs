@@ -174,8 +174,11 @@ where
     let prefer = Prefer::of(&head.headers);
     let execution = execution(policy, prefer);
     let sent_at = sent_at(&head.headers, shared.request_time.as_ref());
-    let kept = stored::of(policy, execution, &head, &body);
-    let arrival = route.arrival(scope.clone(), key.clone(), fingerprint, kept);
+    let stored = match stored::store(&*shared.tenant, policy, execution, &head, &body) {
+        Ok(stored) => stored,
+        Err(problem) => return Ok(answer::refusal(&problem)),
+    };
+    let arrival = route.arrival(scope.clone(), key.clone(), fingerprint, stored);
     let arrived = shared.engine.arrive_at_once(&route, Arrival { execution, sent_at, ..arrival });
     // Whatever may be said of it in a log says which request it was; of a replay nothing is.
     let span = || tracing::info_span!("idempotent", route = %route.operation(), key = key.prefix());

@@ -1,9 +1,11 @@
-//! The mutants of callers that the upstream refuses.
+//! The mutants of the credentials of deferred requests, and of callers that the upstream refuses.
 
 use super::list::Mutant;
 
 const CLASSIFY: &str = "crates/core/src/classify.rs";
+const DECIDE: &str = "crates/core/src/decide.rs";
 const ROWS: &str = "crates/core/src/decide/rows.rs";
+const STORED: &str = "crates/tower/src/stored.rs";
 
 /// A mutant that the tests of the rules notice.
 const fn decide(name: &'static str, file: &'static str, rule: &'static str, without: &'static str) -> Mutant {
@@ -12,6 +14,28 @@ const fn decide(name: &'static str, file: &'static str, rule: &'static str, with
 
 /// Every one of them.
 pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "attack 33: deferred requests run without their caller's credentials",
+        package: "oncegate-gateway",
+        test: "gateway",
+        file: STORED,
+        rule: "Credentials::Kept => identity.contains(name) || is_in",
+        without: "Credentials::Kept => is_in",
+    },
+    Mutant {
+        name: "attack 33: a caller that is lost is found out by nobody",
+        package: "oncegate-tower",
+        test: "layer",
+        file: STORED,
+        rule: "if tenant.of(&as_stored) == tenant.of(head) {",
+        without: "if true {",
+    },
+    decide(
+        "attack 33: what an earlier release stored without credentials is run",
+        DECIDE,
+        "is_unstated && take.credentials == Credentials::Kept",
+        "is_unstated && false && take.credentials == Credentials::Kept",
+    ),
     decide(
         "attack 33: a caller that is refused is tried for a day",
         ROWS,

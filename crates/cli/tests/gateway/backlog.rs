@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use oncegate_core::fingerprint::{self, Content, Mode};
 use oncegate_core::key::Key;
-use oncegate_core::policy::Profile;
+use oncegate_core::policy::{Credentials, Profile};
 use oncegate_core::record::StoredRequest;
 use oncegate_core::scope::Operation;
 use oncegate_engine::{Arrived, Engine, Options, Route};
@@ -137,6 +137,7 @@ async fn accept(engine: &Engine<oncegate::AnyStore>, route: &Route, tenant: &str
         target: "/charges".into(),
         headers: vec![("idempotency-key".to_owned(), key.as_bytes().to_vec())],
         body,
+        credentials: Some(Credentials::Kept),
     };
     let scope = route.scope(tenant).unwrap();
     let arrival = route.arrival(scope, Key::from_text(key).unwrap(), fingerprint, Some(request));

@@ -21,6 +21,7 @@ mod languages;
 mod memory;
 mod operators;
 mod reload;
+mod secrets;
 mod shutdown;
 mod starting;
 mod two_gateways;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::fingerprint::Fingerprint;
 use crate::identity::{Fence, Token, Version};
+use crate::policy::Credentials;
 use crate::record::{Execution, Holder, Reason, RecoveryPoint, StoredRequest, Terms};
 use crate::response::Answer;
 use crate::scope::{Address, Operation};
@@ -12,6 +13,10 @@ use crate::time::{Now, Timestamp};
 
 /// Everything that can happen to a record. Exhaustive on purpose.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "an arrival is by far the most frequent event; a box would cost it an allocation"
+)]
 pub enum Event {
     /// A client's request.
     Arrive(Arrival),
@@ -183,6 +188,8 @@ pub struct Take {
     pub lease: Duration,
     /// How long the attempt may last with renewals.
     pub attempt_deadline: Duration,
+    /// What the route says now of its callers' credentials.
+    pub credentials: Credentials,
 }
 
 /// Who is to ask about a doubt, and when.

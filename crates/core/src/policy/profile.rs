@@ -4,9 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::{
-    AfterDoubt, DAY, EmptyKey, ForwardKey, GONE_FOR_30_DAYS, HOUR, KeyForm, KeyPolicy, KeySyntax, MINUTE,
-    Mismatch, MismatchStatus, OnServerError, OnUnavailable, Policy, Reconcile, SECOND, ScopeWidth,
-    StoredStatuses, WhileInProgress,
+    AfterDoubt, Credentials, DAY, EmptyKey, ForwardKey, GONE_FOR_30_DAYS, HOUR, KeyForm, KeyPolicy,
+    KeySyntax, MINUTE, Mismatch, MismatchStatus, OnServerError, OnUnavailable, Policy, Reconcile, SECOND,
+    ScopeWidth, StoredStatuses, WhileInProgress,
 };
 use crate::fingerprint::Mode;
 use crate::record::{AfterRetention, CrashPolicy, Execution, RetentionFrom};
@@ -144,6 +144,7 @@ fn ietf() -> Policy {
         answer_bytes_max: 1 << 20,
         keeps_cookies: false,
         request_headers: vec!["content-type".into()],
+        credentials: Credentials::Kept,
         retry_in_progress: SECOND,
         retry_unknown: 5 * SECOND,
         reconcile: Reconcile { backoff_first: 5 * SECOND, backoff_max: 5 * MINUTE, park_after: 20 },

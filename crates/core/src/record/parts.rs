@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::codec::{Decoder, Encoder, Malformed};
+use crate::policy::Credentials;
 use crate::response::Answer;
 use crate::time::Timestamp;
 
@@ -86,7 +87,9 @@ impl fmt::Debug for RecoveryPoint {
     }
 }
 
-/// A request kept so that it can be run without its client. Credentials are left out before it gets here.
+/// A request that is stored so that a worker can run it.
+///
+/// Its headers may hold the caller's credentials: no output shows them, `Debug` included.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StoredRequest {
     /// The method.
@@ -97,11 +100,20 @@ pub struct StoredRequest {
     pub headers: Vec<(String, Vec<u8>)>,
     /// The body.
     pub body: Vec<u8>,
+    /// Whether the caller's credentials are among the headers. `None`: an earlier release stored
+    /// the request, without any.
+    pub credentials: Option<Credentials>,
 }
 
 const REQUEST_SCHEMA: u8 = 1;
+/// The stored header that says whether credentials are kept. It is a header, and no field of its
+/// own, so that nodes of an earlier release can read the row while a new one is rolled out.
+const CREDENTIALS: &str = "oncegate-credentials";
 
 impl StoredRequest {
+    /// Headers of a stored request whose names begin so are the layer's own, never a client's.
+    pub const RESERVED_PREFIX: &str = "oncegate-";
+
     /// The bytes that a store keeps.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -109,25 +121,40 @@ impl StoredRequest {
         out.u8(REQUEST_SCHEMA);
         out.text(&self.method);
         out.text(&self.target);
-        out.headers(&self.headers);
+        let value = self.credentials.map(|credentials| match credentials {
+            Credentials::Kept => "kept",
+            Credentials::Dropped => "dropped",
+        });
+        let mut headers = self.headers.clone();
+        headers.extend(value.map(|value| (CREDENTIALS.to_owned(), value.into())));
+        out.headers(&headers);
         out.bytes(&self.body);
         out.finish()
     }
 
-    /// Reads back what [`StoredRequest::encode`] wrote.
+    /// Reads back what [`StoredRequest::encode`] wrote. A request of an earlier release has its
+    /// caller's credentials if its route named `authorization` or `cookie`.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut input = Decoder::new(bytes, "stored request");
         if input.u8()? != REQUEST_SCHEMA {
             return Err(input.malformed());
         }
-        let request = Self {
-            method: input.text()?.into(),
-            target: input.text()?.into(),
-            headers: input.headers()?,
-            body: input.bytes()?.to_vec(),
-        };
+        let (method, target) = (input.text()?.into(), input.text()?.into());
+        let mut headers = input.headers()?;
+        let body = input.bytes()?.to_vec();
+        let malformed = input.malformed();
         input.finish()?;
-        Ok(request)
+        let stated = headers.iter().position(|(name, _)| name == CREDENTIALS);
+        let credentials = match stated.map(|place| headers.remove(place).1) {
+            Some(value) if value == b"kept" => Some(Credentials::Kept),
+            Some(value) if value == b"dropped" => Some(Credentials::Dropped),
+            Some(_) => return Err(malformed),
+            None => {
+                let is_credential = |name: &str| matches!(name, "authorization" | "cookie");
+                headers.iter().any(|(name, _)| is_credential(name)).then_some(Credentials::Kept)
+            }
+        };
+        Ok(Self { method, target, headers, body, credentials })
     }
 }
 
@@ -153,6 +180,7 @@ mod tests {
             target: "/p?q".into(),
             headers: vec![("a".to_owned(), vec![200])],
             body: vec![1, 2],
+            credentials: Some(Credentials::Kept),
         };
         assert_eq!(Evidence::decode(&evidence.encode()), Ok(evidence.clone()));
         assert_eq!(RecoveryPoint::decode(&point.encode()), Ok(point.clone()));
@@ -168,5 +196,32 @@ mod tests {
             assert!(RecoveryPoint::decode(&next_schema).is_err());
             assert!(StoredRequest::decode(&next_schema).is_err());
         }
+    }
+
+    /// Rows of an earlier release stay readable, and so do today's rows for that release: it sees
+    /// one header more.
+    #[test]
+    fn stored_requests_say_whether_they_have_the_callers_credentials() {
+        let stored = |credentials, names: &[&str]| StoredRequest {
+            method: "POST".into(),
+            target: "/p".into(),
+            headers: names.iter().map(|name| ((*name).to_owned(), b"secret".to_vec())).collect(),
+            body: Vec::new(),
+            credentials,
+        };
+        for credentials in [Some(Credentials::Kept), Some(Credentials::Dropped)] {
+            let request = stored(credentials, &["authorization"]);
+            assert_eq!(StoredRequest::decode(&request.encode()), Ok(request));
+        }
+        let before = |names: &[&str]| {
+            let bytes = stored(None, names).encode();
+            StoredRequest::decode(&bytes).unwrap().credentials
+        };
+        assert_eq!(before(&["content-type", "x-tenant"]), None);
+        assert_eq!(before(&["content-type", "authorization"]), Some(Credentials::Kept));
+        assert_eq!(before(&["cookie"]), Some(Credentials::Kept));
+        let stated = stored(None, &["oncegate-credentials"]);
+        assert!(StoredRequest::decode(&stated.encode()).is_err(), "of a later release");
+        assert_eq!(format!("{:?}", stored(None, &["cookie"])), "POST /p with 0 bytes");
     }
 }

@@ -1,8 +1,9 @@
-//! Callers that the upstream refuses.
+//! Callers that the upstream refuses, and requests that would run as no caller.
 
-use oncegate_core::decide::{Arrival, Decision, Event, Grounds, Notice};
+use oncegate_core::decide::{Arrival, Decision, Event, Grounds, Next, Notice};
 use oncegate_core::identity::{Fence, Token, Version};
-use oncegate_core::record::{CrashPolicy, Holder, Record, State, StateKind, Terms};
+use oncegate_core::policy::Credentials;
+use oncegate_core::record::{CrashPolicy, Execution, Holder, Record, State, StateKind, Terms};
 use oncegate_core::time::Now;
 
 use super::samples::*;
@@ -157,6 +158,47 @@ fn attack_33_deferred_work_that_is_refused_twice_is_parked() {
     let row = row_after(Some(&row), &release(holder), at(11));
     let (row, holder) = taken(&row, 4, at(20));
     assert_eq!(row_after(Some(&row), &refuse_caller(holder), at(21)).state.kind(), StateKind::Pending);
+}
+
+/// An earlier release stored the request without its caller's credentials, and the upstream would
+/// have executed it for anybody.
+#[test]
+fn attack_33_a_request_without_its_caller_is_parked_and_never_run() {
+    let waiting = row_after(None, &Event::Arrive(without_caller(deferred(1))), at(0));
+    let (parked, step) = apply(Some(&waiting), &take(2), at(1));
+    let parked = parked.unwrap();
+    assert_eq!((step.decision, step.notices), (Decision::Nothing, vec![Notice::Parked]));
+    assert!(is_parked(&parked) && parked.attempts == 0, "{parked:?}");
+    assert_eq!(parked.last_error.as_ref().unwrap().code(), "no_credentials");
+    // Not before its time, and not past it.
+    let early = Record { state: State::Pending { run_after: at(9).at }, ..waiting.clone() };
+    assert_eq!(apply(Some(&early), &take(2), at(1)).1.next, Next::Keep);
+    let late = row_after(Some(&waiting), &take(2), at(DAY_S));
+    assert_eq!(late.state.kind(), StateKind::Completed, "given up: 408");
+    // Where the route says now that it needs no caller; and what was accepted under such a route.
+    let run = |row: &Record, credentials| apply(Some(row), &take_under(2, credentials), at(1)).1;
+    assert!(matches!(run(&waiting, Credentials::Dropped).decision, Decision::Execute(_)));
+    for credentials in [Credentials::Kept, Credentials::Dropped] {
+        let mut stated = waiting.clone();
+        stated.request.as_mut().unwrap().credentials = Some(credentials);
+        assert!(matches!(run(&stated, Credentials::Kept).decision, Decision::Execute(_)));
+    }
+    // Once the operator lets it: it is parked again, until the route allows it.
+    let grounds = Grounds::Operator { version: parked.version };
+    let queued = row_after(Some(&parked), &did_not_happen(parked.life, grounds, at(20)), at(20));
+    assert!(is_parked(&row_after(Some(&queued), &take(3), at(30))));
+    assert!(matches!(run_at(&queued, 30).decision, Decision::Execute(_)));
+    // A handler in phases never had any.
+    let phased = Arrival { terms: terms(CrashPolicy::Resume), ..without_caller(arrival(1)) };
+    let (row, _) = granted(None, phased, at(0));
+    let (row, holder) = taken(&row, 2, at(61));
+    let row = row_after(Some(&row), &release(holder), at(62));
+    assert_eq!((row.state.kind(), row.execution), (StateKind::Pending, Execution::Deferred));
+    assert!(matches!(apply(Some(&row), &take(3), at(70)).1.decision, Decision::Execute(_)));
+}
+
+fn run_at(row: &Record, second: u64) -> oncegate_core::decide::Step {
+    apply(Some(row), &take_under(4, Credentials::Dropped), at(second)).1
 }
 
 /// Two webhooks that prove the effect of what is parked settle it, as of any doubt.

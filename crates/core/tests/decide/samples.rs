@@ -11,7 +11,7 @@ use oncegate_core::decide::{
 use oncegate_core::fingerprint::Fingerprint;
 use oncegate_core::identity::{Token, Version};
 use oncegate_core::key::Key;
-use oncegate_core::policy::ForwardKey;
+use oncegate_core::policy::{Credentials, ForwardKey};
 use oncegate_core::record::{
     AfterRetention, CrashPolicy, Execution, GoneStatus, Holder, Reason, Record, RecoveryPoint, RetentionFrom,
     StoredRequest, Terms,
@@ -79,6 +79,7 @@ pub(crate) fn deferred(n: u8) -> Arrival {
         target: "/payments".into(),
         headers: vec![],
         body: b"{}".to_vec(),
+        credentials: Some(Credentials::Kept),
     };
     Arrival { execution: Execution::Deferred, request: Some(request), ..arrival(n) }
 }
@@ -100,7 +101,18 @@ pub(crate) fn point() -> RecoveryPoint {
 }
 
 pub(crate) fn take(n: u8) -> Event {
-    Event::Take(Take { token: token(n), lease: LEASE, attempt_deadline: DEADLINE })
+    take_under(n, Credentials::Kept)
+}
+
+/// A take by a worker whose route says this of its callers' credentials.
+pub(crate) fn take_under(n: u8, credentials: Credentials) -> Event {
+    Event::Take(Take { token: token(n), lease: LEASE, attempt_deadline: DEADLINE, credentials })
+}
+
+/// Deferred work that an earlier release stored, without its caller's credentials.
+pub(crate) fn without_caller(arrival: Arrival) -> Arrival {
+    let request = deferred(1).request.map(|request| StoredRequest { credentials: None, ..request });
+    Arrival { request, ..arrival }
 }
 
 /// The upstream answered 401.
@@ -254,7 +266,10 @@ impl Sample {
 /// A row in `phase`, reserved by token 1 at second 0 and completed, where it is, with 201.
 pub(crate) fn sample(phase: Phase, first: &Arrival) -> Sample {
     let first = Arrival { token: token(1), ..first.clone() };
-    let pending = || row_after(None, &Event::Arrive(Arrival { token: token(1), ..deferred(1) }), at(0));
+    let pending = || {
+        let request = first.request.clone().or(deferred(1).request);
+        row_after(None, &Event::Arrive(Arrival { request, ..deferred(1) }), at(0))
+    };
     let inline = Arrival { execution: Execution::Inline, ..first.clone() };
     let (running, lease) = match first.execution {
         Execution::Inline => granted(None, inline, at(0)),

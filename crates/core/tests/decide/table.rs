@@ -155,6 +155,12 @@ pub(crate) const ROWS: &[Row] = &[
         cells: ["–", "Execute → in_progress", "–", "Execute → in_progress", "–", "–", "–", "–"],
     },
     Row {
+        name: "take, by a worker, of a request that was stored without its caller's credentials",
+        first: || without_caller(arrival(1)),
+        event: |_| take(2),
+        cells: ["–", "– → unknown", "–", "–", "–", "–", "–", "–"],
+    },
+    Row {
         name: "postpone, by a worker that cannot run it",
         first: inline,
         event: |s| Event::Postpone { version: s.version(), until: s.now.at.plus(S) },

@@ -312,7 +312,12 @@ impl<S: Store> Engine<S> {
         if self.now().error >= policy.lease {
             return Ok(None);
         }
-        let take = Take { token, lease: policy.lease, attempt_deadline: policy.attempt_deadline };
+        let take = Take {
+            token,
+            lease: policy.lease,
+            attempt_deadline: policy.attempt_deadline,
+            credentials: policy.credentials,
+        };
         let in_flight = self.0.writer.in_flight();
         let mut taking = Taking { engine: self, token, over: Arc::clone(row), may_land: true };
         let stepped = taking.write(&Event::Take(take)).await;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use oncegate_core::audit::Act as Told;
 use oncegate_core::decide::{Arrival, QUARANTINED};
+use oncegate_core::policy::Credentials;
 use oncegate_core::record::{Execution, Reason, State, StateKind, StoredRequest};
 use oncegate_core::time::Timestamp;
 use oncegate_engine::{
@@ -154,6 +155,7 @@ async fn deferred_work_and_jobs_are_held_back() {
         target: "/payments".into(),
         headers: vec![],
         body: b"{}".to_vec(),
+        credentials: Some(Credentials::Kept),
     };
     let arrival = Arrival { request: Some(stored), ..request(&deferred, "later") };
     let arrived = engine.arrive(&deferred, arrival).await.unwrap();
@@ -215,7 +217,13 @@ async fn a_released_key_is_held_back_because_it_may_have_run_in_the_lost_time() 
 async fn accepted_work_is_held_back_because_it_may_have_run_in_the_lost_time() {
     let engine = start(MemoryStore::new(), Options::default()).await;
     let deferred = route(|policy| policy.execution = Execution::Deferred);
-    let stored = StoredRequest { method: "POST".into(), target: "/x".into(), headers: vec![], body: vec![] };
+    let stored = StoredRequest {
+        method: "POST".into(),
+        target: "/x".into(),
+        headers: vec![],
+        body: vec![],
+        credentials: Some(Credentials::Kept),
+    };
     let arrival = Arrival { request: Some(stored), ..request(&deferred, "later") };
     assert!(matches!(engine.arrive(&deferred, arrival).await, Ok(Arrived::Accepted { .. })));
     let (.., window) = quarantine(&engine).await;

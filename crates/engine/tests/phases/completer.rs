@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use oncegate_core::policy::Profile;
+use oncegate_core::policy::{Credentials, Profile};
 use oncegate_core::record::{Record, StateKind, StoredRequest};
 use oncegate_engine::{
     Arrived, Engine, Finisher, Finishing, Held, JobError, Left, Route, Runs, WorkerOptions, Workers,
@@ -73,6 +73,7 @@ async fn left_behind(town: &Town, key: &str) {
         target: "/payments".into(),
         headers: vec![],
         body: b"a ride".to_vec(),
+        credentials: Some(Credentials::Kept),
     };
     let mut arrival = request(&town.route, key);
     arrival.request = Some(stored);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use oncegate_core::decide::{Event, Next, decide};
-use oncegate_core::policy::Profile;
+use oncegate_core::policy::{Credentials, Profile};
 use oncegate_core::record::{Record, StateKind, StoredRequest};
 use oncegate_core::scope::Operation;
 use oncegate_core::time::{Now, Timestamp};
@@ -56,7 +56,13 @@ fn route(operation: &str) -> Route {
 fn left(route: &Route, key: &str, second: i64) -> Record {
     let mut arrival = request(route, key);
     let (method, target) = ("POST".into(), "/payments".into());
-    arrival.request = Some(StoredRequest { method, target, headers: vec![], body: vec![] });
+    arrival.request = Some(StoredRequest {
+        method,
+        target,
+        headers: vec![],
+        body: vec![],
+        credentials: Some(Credentials::Kept),
+    });
     let then = Timestamp::from_micros(1_600_000_000_000_000 + 1_000_000 * second);
     match decide(None, &Event::Arrive(arrival), Now::exact(then)).next {
         Next::Put(record) => Arc::unwrap_or_clone(record),

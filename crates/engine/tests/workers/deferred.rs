@@ -9,7 +9,7 @@ use oncegate_core::classify::CALLER_REFUSED;
 use oncegate_core::decide::Arrival;
 use oncegate_core::identity::RecordId;
 use oncegate_core::key::Key;
-use oncegate_core::policy::AfterDoubt;
+use oncegate_core::policy::{AfterDoubt, Credentials};
 use oncegate_core::record::{Execution, Reason, Record, State, StateKind, StoredRequest};
 use oncegate_core::scope::Address;
 use oncegate_engine::{
@@ -37,6 +37,7 @@ fn accepted_by(route: &Route, tenant: &str, key: &str) -> Arrival {
         target: "/payments".into(),
         headers: vec![],
         body: key.as_bytes().to_vec(),
+        credentials: Some(Credentials::Kept),
     };
     let address = Address { scope: route.scope(tenant).unwrap(), key: Key::from_text(key).unwrap() };
     Arrival { address, request: Some(request), ..crate::world::request(route, key) }
@@ -579,4 +580,42 @@ async fn attack_33_work_whose_caller_is_refused_twice_is_parked_and_logged() {
     assert!(matches!(&row.state, State::Unknown(doubt) if doubt.parked), "{row:?}");
     assert_eq!((row.attempts, runner.begun().len()), (2, 2));
     assert_eq!(log.with("deferred request parked; it waits for an operator"), 1);
+}
+
+/// An earlier release stored the request without its caller's credentials.
+#[tokio::test]
+async fn attack_33_work_without_its_caller_is_parked_and_logged() {
+    let log = Log::default();
+    let _here = tracing::subscriber::set_default(log.clone());
+    let (engine, _, _) = node().await;
+    let route = deferred();
+    let dropping = self::route(|policy| {
+        policy.execution = Execution::Deferred;
+        policy.retention = HOUR;
+        policy.credentials = Credentials::Dropped;
+    });
+    let stored = |key: &str| {
+        let arrival = accepted_by(&route, "acme", key);
+        let request = arrival.request.map(|request| StoredRequest { credentials: None, ..request });
+        Arrival { request, ..arrival }
+    };
+    let arrived = engine.arrive(&route, stored("one")).await.unwrap();
+    let Arrived::Accepted { id, .. } = arrived else { panic!("{arrived:?}") };
+    let runner = Runner::new(&route);
+    runner.let_go(2);
+    assert_eq!(pass(&engine, &runner, 1).await, 0);
+    let row = row(&engine, id).await;
+    assert!(matches!(&row.state, State::Unknown(doubt) if doubt.parked), "{row:?}");
+    assert_eq!((row.attempts, row.last_error.unwrap().code()), (0, "no_credentials"));
+    assert_eq!(log.with("deferred request parked; it waits for an operator"), 1);
+    assert_eq!(acts(&engine, id).await, [Act::Doubted]);
+    // A service whose handler needs no caller runs it.
+    let arrived = engine.arrive(&route, stored("two")).await.unwrap();
+    let Arrived::Accepted { id, .. } = arrived else { panic!("{arrived:?}") };
+    let trusting = Runner::new(&dropping);
+    trusting.let_go(1);
+    assert_eq!(pass(&engine, &trusting, 1).await, 1);
+    assert!(engine.drain(HOUR).await);
+    assert_eq!(state(&engine, id).await, StateKind::Completed);
+    assert_eq!(runner.begun(), Vec::<String>::new());
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use oncegate_core::audit::Act as Told;
 use oncegate_core::decide::{Arrival, Decision, Refusal};
 use oncegate_core::identity::{RecordId, Version};
+use oncegate_core::policy::Credentials;
 use oncegate_core::record::{Execution, Reason, StateKind, StoredRequest};
 use oncegate_engine::{Act, Arrived, Engine, NoProbe, Operator, Worker, WorkerOptions};
 use oncegate_store::faulty::Fault;
@@ -62,6 +63,7 @@ async fn bring(engine: &Engine<Shaky>, stands: Stands) -> RecordId {
                 target: "/payments".into(),
                 headers: vec![],
                 body: b"{}".to_vec(),
+                credentials: Some(Credentials::Kept),
             };
             let arrival = Arrival { request: Some(request), ..crate::world::request(&deferred, "k") };
             assert!(matches!(engine.arrive(&deferred, arrival).await.unwrap(), Arrived::Accepted { .. }));

@@ -5,6 +5,7 @@ use std::time::Duration;
 use oncegate_core::audit::{Act, Entry};
 use oncegate_core::classify::CALLER_REFUSED;
 use oncegate_core::decide::{Arrival, Decision, Event};
+use oncegate_core::policy::Credentials;
 use oncegate_core::record::{AfterRetention, Execution, GoneStatus, Reason, State, StateKind, StoredRequest};
 use oncegate_engine::{Arrived, Engine, NoProbe, Pass, Route, Settlement, Worker, WorkerOptions};
 use oncegate_store::faulty::Fault;
@@ -229,6 +230,7 @@ fn deferred(route: &Route, key: &str) -> Arrival {
         target: "/payments".into(),
         headers: vec![],
         body: b"{}".to_vec(),
+        credentials: Some(Credentials::Kept),
     };
     Arrival { request: Some(request), ..crate::world::request(route, key) }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use oncegate_core::audit::Act;
 use oncegate_core::decide::Arrival;
+use oncegate_core::policy::Credentials;
 use oncegate_core::record::{CrashPolicy, StateKind, StoredRequest};
 use oncegate_engine::{NoProbe, Options, Pass, Route, Worker, WorkerOptions};
 use oncegate_store::faulty::Fault;
@@ -51,6 +52,7 @@ fn stored(route: &Route, key: &str) -> Arrival {
         target: "/payments".into(),
         headers: vec![],
         body: b"{}".to_vec(),
+        credentials: Some(Credentials::Kept),
     };
     Arrival { request: Some(request), ..crate::world::request(route, key) }
 }

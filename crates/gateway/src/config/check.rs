@@ -266,7 +266,7 @@ fn scope(file: &File, source: &Source<'_>) -> Result<ScopeRule, ConfigError> {
             let name = header.get_ref().to_ascii_lowercase().parse();
             let name = name.map_err(|_| source.error(&header.span(), "is not the name of a header"))?;
             let name: HeaderName = name;
-            if NOT_IDENTITIES.contains(&name.as_str()) {
+            if NOT_IDENTITIES.contains(&name.as_str()) || rules::is_gateways(&name) {
                 let words = format!(
                     "{name} cannot be the tenant's name; expected a header that a proxy in front sets, such as \"x-tenant\""
                 );
@@ -303,7 +303,8 @@ fn also(typed: &file::Scope, from: &From, source: &Source<'_>) -> Result<Vec<Hea
         if is_main {
             return Err(wrong("is where the tenant comes from already; leave it out"));
         }
-        if name != http::header::AUTHORIZATION && NOT_IDENTITIES.contains(&name.as_str()) {
+        let is_no_identity = NOT_IDENTITIES.contains(&name.as_str()) || rules::is_gateways(&name);
+        if name != http::header::AUTHORIZATION && is_no_identity {
             return Err(wrong("cannot be part of a tenant; expected a header such as \"stripe-account\""));
         }
         if !also.contains(&name) {

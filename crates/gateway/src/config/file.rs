@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use oncegate_core::fingerprint::{Fields, Mode, Pointer};
 use oncegate_core::policy::{
-    AfterDoubt, EmptyKey, ForwardKey, KeySyntax, Mismatch, MismatchStatus, OnServerError, OnUnavailable,
-    Profile, ScopeWidth, StoredStatuses, WhileInProgress,
+    AfterDoubt, Credentials, EmptyKey, ForwardKey, KeySyntax, Mismatch, MismatchStatus, OnServerError,
+    OnUnavailable, Profile, ScopeWidth, StoredStatuses, WhileInProgress,
 };
 use oncegate_core::record::{CrashPolicy, Execution, RetentionFrom};
 use serde::Deserialize;
@@ -225,6 +225,7 @@ pub(crate) struct Rules {
     pub(crate) execution: Option<Word<Execution>>,
     pub(crate) respond_async: Option<bool>,
     pub(crate) request_headers: Option<Spanned<Vec<String>>>,
+    pub(crate) credentials: Option<Spanned<Word<Credentials>>>,
     pub(crate) key_required: Option<bool>,
     pub(crate) key_empty: Option<Word<EmptyKey>>,
     pub(crate) key_syntax: Option<Word<KeySyntax>>,
@@ -364,6 +365,10 @@ impl<'de> Deserialize<'de> for Fingerprint {
 
 impl Words for Execution {
     const TABLE: &'static [(&'static str, Self)] = &[("inline", Self::Inline), ("deferred", Self::Deferred)];
+}
+
+impl Words for Credentials {
+    const TABLE: &'static [(&'static str, Self)] = &[("kept", Self::Kept), ("dropped", Self::Dropped)];
 }
 
 impl Words for EmptyKey {

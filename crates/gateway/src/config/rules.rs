@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderName;
-use oncegate_core::policy::{AfterDoubt, KeyForm, KeyPattern, Policy, Profile, ScopeWidth, WhileInProgress};
-use oncegate_core::record::{AfterRetention, CrashPolicy, GoneStatus};
+use oncegate_core::policy::{
+    AfterDoubt, Credentials, KeyForm, KeyPattern, Policy, Profile, ScopeWidth, WhileInProgress,
+};
+use oncegate_core::record::{AfterRetention, CrashPolicy, GoneStatus, StoredRequest};
 use oncegate_tower::headers::HOP_BY_HOP;
 use oncegate_tower::{Named, Routes};
 use toml::Spanned;
@@ -179,6 +181,11 @@ pub(super) fn route(
     }
     let before = rule.policy.clone();
     overlay(&mut rule.policy, rules, source)?;
+    if let Some(credentials) = rules.credentials.as_ref().filter(|_| !rule.policy.may_defer()) {
+        let words =
+            "has an effect only on deferred requests: execution = \"deferred\" or respond_async = true";
+        return Err(source.error(&credentials.span(), words));
+    }
     rule.probe = probe(rules, rule.probe, &rule.policy, &pattern.span(), source)?;
     rule.preauthorize = preauthorize(rules, rule.preauthorize, source)?;
     let asks = rules.preauthorize.is_some();
@@ -263,8 +270,7 @@ fn headers_of(names: &Spanned<Vec<String>>, source: &Source<'_>) -> Result<Vec<B
         let Ok(parsed) = name.parse::<HeaderName>() else {
             return Err(source.error(&names.span(), format!("{name:?} is not the name of a header")));
         };
-        let is_connections = HOP_BY_HOP.contains(&parsed);
-        if is_connections || OF_THE_GATEWAY.contains(&parsed.as_str()) {
+        if is_gateways(&parsed) {
             let words = format!("{name:?} is of one connection, or said by the gateway itself; leave it out");
             return Err(source.error(&names.span(), words));
         }
@@ -276,29 +282,29 @@ fn headers_of(names: &Spanned<Vec<String>>, source: &Source<'_>) -> Result<Vec<B
 }
 
 /// What a request that is run later carries in any case, as the gateway knows it.
-const OF_THE_GATEWAY: [&str; 9] = [
-    "host",
-    "content-length",
-    "idempotency-key",
-    "idempotency-attempt",
-    "oncegate-peer",
-    "oncegate-proto",
-    "oncegate-original-method",
-    "oncegate-original-uri",
-    "oncegate-original-route",
-];
+const OF_THE_GATEWAY: [&str; 4] = ["host", "content-length", "idempotency-key", "idempotency-attempt"];
+
+/// Whether a header is of one connection, or said by the gateway itself.
+pub(super) fn is_gateways(name: &HeaderName) -> bool {
+    HOP_BY_HOP.contains(name)
+        || OF_THE_GATEWAY.contains(&name.as_str())
+        || name.as_str().starts_with(StoredRequest::RESERVED_PREFIX)
+}
 
 /// Where a choice is made that the layer does not offer.
 fn not_yet(rules: &Rules) -> Option<Range<usize>> {
     let resume = rules.crash.as_ref().filter(|crash| crash.get_ref().0 == CrashPolicy::Resume);
     let accept = rules.in_progress.as_ref().filter(|choice| choice.get_ref().0 == WhileInProgress::Accept);
     let doubt = rules.after_doubt.as_ref().filter(|choice| choice.get_ref().0 == AfterDoubt::Accept);
+    let dropped = rules.credentials.as_ref().filter(|given| given.get_ref().0 == Credentials::Dropped);
+    let dropped = dropped.filter(|_| rules.request_headers.is_some());
     let profile =
         rules.profile.as_ref().filter(|name| matches!(name.get_ref().0, Profile::Accepted | Profile::Resume));
     resume
         .map(Spanned::span)
         .or_else(|| accept.map(Spanned::span))
         .or_else(|| doubt.map(Spanned::span))
+        .or_else(|| dropped.map(Spanned::span))
         .or_else(|| profile.map(Spanned::span))
 }
 
@@ -370,6 +376,9 @@ fn overlay(policy: &mut Policy, rules: &Rules, source: &Source<'_>) -> Result<()
     }
     if let Some(names) = &rules.request_headers {
         policy.request_headers = headers_of(names, source)?;
+    }
+    if let Some(given) = &rules.credentials {
+        policy.credentials = given.get_ref().0;
     }
     if let Some(names) = &rules.fingerprint_headers {
         policy.fingerprint_headers = headers_of(names, source)?;

@@ -132,6 +132,10 @@ impl Tenant for ScopeRule {
         self.compose(tenant, request)
     }
 
+    fn headers(&self) -> Vec<http::HeaderName> {
+        self.header().into_iter().chain(&self.also).cloned().collect()
+    }
+
     fn advice(&self, refused: &Parts) -> Cow<'static, str> {
         match &self.from {
             From::Authorization => "Send exactly one Authorization header. Operators: `scope.from = \"header\"` takes the tenant \

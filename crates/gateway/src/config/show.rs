@@ -68,6 +68,7 @@ impl Rule {
         settings.push(("respond_async", policy.respond_async.to_string()));
         if policy.may_defer() {
             settings.push(("request_headers", list(&policy.request_headers)));
+            settings.push(("credentials", quoted(policy.credentials.word())));
         }
         settings.extend([
             ("key_required", policy.key.required.to_string()),

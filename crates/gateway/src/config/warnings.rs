@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use oncegate_core::fingerprint::Mode;
-use oncegate_core::policy::Mismatch;
+use oncegate_core::policy::{Credentials, Mismatch};
 use oncegate_core::record::AfterRetention;
 use toml::Spanned;
 
@@ -34,6 +34,7 @@ pub(super) fn warnings(config: &Config, file: &File, source: &Source<'_>) -> Vec
     for (rule, typed) in rules.zip(typed).filter(|(rule, _)| !rule.is_off()) {
         warnings.extend(check_times(rule, typed, config, source));
         warnings.extend(check_comparison(rule, typed, source));
+        warnings.extend(check_credentials(rule, typed, file, source));
         if let Some(words) = rule.probe.as_deref().and_then(|probe| reconcile::warning(probe, &rule.policy)) {
             let span = typed.probe.as_ref().map(Spanned::span).or_else(|| place(typed));
             warnings.push(format!("{}{}: {words}", source.line(span), rule.pattern));
@@ -135,6 +136,21 @@ fn check_times(rule: &Rule, typed: &file::Rules, config: &Config, source: &Sourc
         ));
     }
     warnings
+}
+
+/// Deferred requests that run as nobody.
+fn check_credentials(rule: &Rule, typed: &file::Rules, file: &File, source: &Source<'_>) -> Option<String> {
+    if !rule.policy.may_defer() || rule.policy.credentials == Credentials::Kept {
+        return None;
+    }
+    let given = typed.credentials.as_ref().or(file.defaults.credentials.as_ref());
+    Some(format!(
+        "{}{}: credentials = \"dropped\": a deferred request runs without its caller's credentials, and an upstream \
+         that trusts the gateway executes it for anybody; drop the setting, unless the upstream takes no request for \
+         authorized because the gateway sends it",
+        source.line(given.map(Spanned::span)),
+        rule.pattern
+    ))
 }
 
 /// What a reused key is not compared by.

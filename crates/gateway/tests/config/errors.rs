@@ -166,6 +166,18 @@ const WRONG: &[(&str, &str)] = &[
         "[defaults]\nexecution = \"later\"",
         "2:13: invalid value: string \"later\", expected one of \"inline\", \"deferred\"",
     ),
+    (
+        "[[route]]\nmatch = \"POST /x\"\ncredentials = \"dropped\"",
+        "3:15: has an effect only on deferred requests: execution = \"deferred\" or respond_async = true",
+    ),
+    (
+        "[[route]]\nmatch = \"POST /x\"\nprofile = \"accepted\"\nrequest_headers = [\"Cookie\"]\ncredentials = \"dropped\"",
+        "5:15: \"POST /x\": `request_headers` names \"cookie\", and `credentials` is \"dropped\"; drop one of them",
+    ),
+    (
+        "[defaults]\nrequest_headers = [\"oncegate-credentials\"]",
+        "2:19: \"oncegate-credentials\" is of one connection, or said by the gateway itself; leave it out",
+    ),
     ("[defaults]\nrequest_headers = [\"a b\"]", "2:19: \"a b\" is not the name of a header"),
     (
         "[defaults]\nrequest_headers = [\"Host\"]",
@@ -370,6 +382,10 @@ fn headers_that_cannot_be_a_tenant() {
         "connection",
         "content-type",
         "content-length",
+        "te",
+        "Upgrade",
+        "oncegate-peer",
+        "idempotency-attempt",
     ];
     for name in names {
         let text =

@@ -198,3 +198,21 @@ fn webhooks_that_end_users_could_forge() {
         assert!(matches!(&found[..], [one] if one.starts_with(&expected)), "{found:?}");
     }
 }
+
+/// Attack 33, by the operator's own word.
+#[test]
+fn attack_33_deferred_requests_without_credentials() {
+    let words = "credentials = \"dropped\": a deferred request runs without its caller's credentials, and an upstream \
+                 that trusts the gateway executes it for anybody; drop the setting, unless the upstream takes no \
+                 request for authorized because the gateway sends it";
+    check(
+        "[[route]]\nmatch = \"POST /x\"\nprofile = \"accepted\"\ncredentials = \"dropped\"",
+        &[&format!("line 8: POST /x: {words}")],
+    );
+    // A route that inherits it, where nothing else is deferred.
+    check(
+        "[defaults]\ncredentials = \"dropped\"\n[[route]]\nmatch = \"POST /x\"\nrespond_async = true",
+        &[&format!("line 6: POST /x: {words}")],
+    );
+    check("[[route]]\nmatch = \"POST /x\"\nprofile = \"accepted\"\ncredentials = \"kept\"", &[]);
+}

@@ -1,4 +1,5 @@
-//! What becomes of callers that the upstream refuses.
+//! Whose credentials a deferred request runs with, and what becomes of callers that the upstream
+//! refuses.
 
 use serde_json::{Value, json};
 
@@ -6,6 +7,9 @@ use crate::client::{Call, within};
 use crate::gateway::{Stage, defaults};
 use crate::reply::Reply;
 use crate::upstream::{Act, Seen, Upstream, answer};
+
+const HEADER: &str = "[scope]\nfrom = \"header\"\nheader = \"X-Tenant\"\nalso = [\"Stripe-Account\"]\n\
+                      trusted_peers = [\"127.0.0.1/32\"]\n";
 
 /// An upstream that refuses every caller.
 async fn refusing(status: u16) -> Upstream {
@@ -15,6 +19,69 @@ async fn refusing(status: u16) -> Upstream {
 fn accepted(reply: &Reply) -> String {
     assert_eq!(reply.status, 202, "{reply:?}");
     reply.header("location").unwrap().to_owned()
+}
+
+/// `Authorization: garbage` was answered 202, and reached an upstream that trusts the gateway
+/// without any `Authorization`.
+#[tokio::test]
+async fn attack_33_deferred_requests_run_with_the_credentials_of_their_caller() {
+    for (profile, prefer) in [("accepted", "wait=0"), ("ietf", "respond-async")] {
+        let stage = Stage::numbered(&defaults(profile, "respond_async = true")).await;
+        let call = Call::anonymous("POST", "/payments")
+            .header("authorization", "garbage")
+            .header("cookie", "session=s1; theme=dark")
+            .header("proxy-authorization", "Basic cHJveHk6cHJveHk=")
+            .header("prefer", prefer)
+            .key("one")
+            .json("{}");
+        accepted(&stage.send(&call).await);
+        stage.upstream.ran(1).await;
+        let seen = stage.upstream.last();
+        assert_eq!(seen.header("authorization"), Some("garbage"), "{profile}: {seen:?}");
+        assert_eq!(seen.header("cookie"), Some("session=s1; theme=dark"), "{profile}: {seen:?}");
+        assert_eq!(seen.header("proxy-authorization"), None, "of one connection: {seen:?}");
+        assert_eq!(seen.header("oncegate-credentials"), None, "{seen:?}");
+    }
+}
+
+/// The header that says whose request it is was dropped, too.
+#[tokio::test]
+async fn attack_33_deferred_requests_keep_the_headers_that_name_the_tenant() {
+    let stage = Stage::numbered(&format!("{HEADER}{}", defaults("accepted", ""))).await;
+    let call = Call::pay("one").header("x-tenant", "acme").header("stripe-account", "acct_A");
+    accepted(&stage.send(&call).await);
+    stage.upstream.ran(1).await;
+    let seen = stage.upstream.last();
+    let values = ["x-tenant", "stripe-account", "authorization"].map(|name| seen.header(name));
+    assert_eq!(values, [Some("acme"), Some("acct_A"), Some("Bearer acme")], "{seen:?}");
+}
+
+/// A tenant that is named by the host that a trusted proxy was asked for: the gateway says that
+/// header of untrusted peers itself.
+#[tokio::test]
+async fn attack_33_a_tenant_named_by_the_forwarded_host_is_kept() {
+    let scope = HEADER.replace("X-Tenant", "X-Forwarded-Host");
+    let stage = Stage::numbered(&format!("{scope}{}", defaults("accepted", ""))).await;
+    accepted(&stage.send(&Call::pay("one").header("x-forwarded-host", "acme.shop.test")).await);
+    stage.upstream.ran(1).await;
+    let seen = stage.upstream.last();
+    assert_eq!(seen.header("x-forwarded-host"), Some("acme.shop.test"), "{seen:?}");
+    assert!(seen.headers.iter().all(|(name, _)| !name.starts_with("oncegate-")), "{seen:?}");
+}
+
+/// The operator says that the upstream does not take such requests for authorized ones.
+#[tokio::test]
+async fn attack_33_credentials_are_dropped_only_where_the_route_says_so() {
+    let stage =
+        Stage::numbered(&format!("{HEADER}{}", defaults("accepted", "credentials = \"dropped\""))).await;
+    let call = Call::pay("one").header("x-tenant", "acme").header("cookie", "session=s1");
+    accepted(&stage.send(&call).await);
+    stage.upstream.ran(1).await;
+    let seen = stage.upstream.last();
+    for name in ["x-tenant", "authorization", "cookie", "oncegate-credentials"] {
+        assert_eq!(seen.header(name), None, "{name}: {seen:?}");
+    }
+    assert_eq!(seen.header("content-type"), Some("application/json"));
 }
 
 /// The record of `one` once nobody is running it.

@@ -9,12 +9,13 @@ use axum::extract::Request;
 use http::StatusCode;
 use http::request::Parts;
 use http_body_util::BodyExt as _;
-use oncegate_core::policy::{AfterDoubt, Profile, WhileInProgress};
+use oncegate_core::policy::{AfterDoubt, Credentials, Profile, WhileInProgress};
 use oncegate_core::problem::{Code, Problem};
 use oncegate_engine::{BackgroundWorkers, Engine, Options, Route, WorkerOptions, Workers};
 use oncegate_store::drive::read_one;
 use oncegate_store::faulty::{Fault, Faulty};
 use oncegate_store::memory::MemoryStore;
+use oncegate_store::{Filter, Store as _};
 use oncegate_tower::phased::Completing;
 use oncegate_tower::{Attempt, Authorize, Checking, Denied, Idempotency, Routes, scope};
 use tokio::net::TcpListener;
@@ -130,7 +131,8 @@ async fn it_is_accepted_run_with_what_was_kept_and_answered_where_the_layer_says
     service.ask("GET", "acme", &location).await.expect_replay(200, "done");
     service.job("one").await.expect_replay(200, "done");
     let runs = service.runs.lock().unwrap().clone();
-    let names = ["accept-encoding", "content-type", "idempotency-key"].map(str::to_owned).to_vec();
+    let names = ["accept-encoding", "authorization", "content-type", "idempotency-key", "x-tenant"];
+    let names = names.map(str::to_owned).to_vec();
     let expected = (
         "POST /jobs/7?x=1".to_owned(),
         names,
@@ -330,4 +332,44 @@ async fn a_doubt_about_what_ran_inline_is_promised_only_to_who_prefers_it() {
     assert!(reply.status == 202 && place.is_some(), "{reply:?}");
     let reply = call.send(service.addr).await;
     assert_eq!((reply.status, reply.header("location")), (202, place.as_deref()), "deferred from then on");
+}
+
+/// A tenant is taken from a header that the layer cannot know: the request was accepted, and ran as
+/// nobody.
+#[tokio::test]
+async fn attack_33_a_request_that_would_lose_its_caller_is_refused_before_anything_is_recorded() {
+    let store = MemoryStore::new();
+    let engine = Engine::start(store.clone(), Options::default()).await.unwrap();
+    let account = |head: &Parts| Some(head.headers.get("x-account")?.to_str().ok()?.to_owned());
+    let named = policy(Profile::Accepted, |policy| policy.request_headers = vec!["x-account".into()]);
+    let dropped = policy(Profile::Accepted, |policy| policy.credentials = Credentials::Dropped);
+    let routes = Routes::none().route("POST /lost", Profile::Accepted).unwrap();
+    let routes = routes.route("POST /named", named).unwrap();
+    let routes = routes.route("POST /dropped", dropped).unwrap();
+    let (runs, seen) = tokio::sync::mpsc::unbounded_channel();
+    let inner = Router::new().fallback(move |request: Request| {
+        let account = request.headers().get("x-account").map(|value| value.to_str().unwrap().to_owned());
+        let by = request.extensions().get::<Completing>().map(|by| by.scope.tenant_str().to_owned());
+        runs.send((request.uri().path().to_owned(), account, by)).unwrap();
+        async { "done" }
+    });
+    let layer = Idempotency::new(engine.clone(), account, routes);
+    let _completer = layer.start_completer(inner.clone(), &WorkerOptions::default());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    let app = inner.layer(layer);
+    tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+
+    let call = |path: &str| Call::post(path).key(path).header("x-account", b"acct_A").json("{}");
+    let problem = call("/lost").send(addr).await.expect_problem(401, "scope_missing");
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(detail.contains("`request_headers`") && detail.contains("nothing was executed"), "{detail}");
+    let all = store.browse(&Filter::default(), None, 10).await.unwrap();
+    assert_eq!(all.records, []);
+    let mut seen = seen;
+    for (path, account) in [("/named", Some("acct_A".to_owned())), ("/dropped", None)] {
+        assert_eq!(call(path).send(addr).await.status, 202, "{path}");
+        let expected = (path.to_owned(), account, Some("acct_A".to_owned()));
+        assert_eq!(within(seen.recv()).await, Some(expected));
+    }
 }

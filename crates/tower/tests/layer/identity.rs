@@ -11,7 +11,7 @@ use axum::extract::Request;
 use oncegate_core::decide::Arrival;
 use oncegate_core::fingerprint::{self, Content, Mode};
 use oncegate_core::key::Key;
-use oncegate_core::policy::{AfterDoubt, KeySyntax, Policy, Profile, WhileInProgress};
+use oncegate_core::policy::{AfterDoubt, Credentials, KeySyntax, Policy, Profile, WhileInProgress};
 use oncegate_core::record::{Execution, Reason, StateKind, StoredRequest};
 use oncegate_core::response::{Answer, Response};
 use oncegate_core::scope::Operation;
@@ -240,6 +240,7 @@ fn arrival_before(route: &Route) -> Arrival {
         target: "/orders/17".into(),
         headers: vec![("content-type".to_owned(), b"application/json".to_vec())],
         body: content.body.to_vec(),
+        credentials: Some(Credentials::Kept),
     };
     let key = Key::from_text("key-of-sixteen-or-more").unwrap();
     route.arrival(route.scope("acme").unwrap(), key, fingerprint, Some(request))

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncegate_core::decide::Decision;
+use oncegate_core::policy::Credentials;
 use oncegate_core::record::StateKind;
 use oncegate_core::response::{Answer, Response};
 use oncegate_engine::{
@@ -11,6 +12,7 @@ use oncegate_engine::{
     Probe, Sent, Worker, WorkerOptions,
 };
 use oncegate_store::drive::read_one;
+use oncegate_store::{Filter, Store as _};
 use oncegate_test_servers::until;
 
 use crate::base::Base;
@@ -54,7 +56,7 @@ pub(crate) async fn every_record_is_usable<B: Base>(base: &B) {
     settles_lapsed_leases(&service).await;
     settles_doubts(&service).await;
     resumes_phases(&service, base).await;
-    finishes_accepted_work(&service).await;
+    finishes_accepted_work(&service, base).await;
     keeps_promises(&service, base).await;
     reaps(&service).await;
 }
@@ -139,9 +141,29 @@ async fn settles_doubts<B: Base>(service: &Service<B>) {
     announced.send(service.plain).await.expect_replay(201, "announced");
 }
 
-async fn finishes_accepted_work<B: Base>(service: &Service<B>) {
-    let _completer = service.start_completer();
+async fn finishes_accepted_work<B: Base>(service: &Service<B>, base: &B) {
     let report = call("/reports/17", "accepted-report");
+    let row = async || {
+        let of_key = Filter { key: Some("accepted-report".to_owned()), ..Filter::default() };
+        service.engine.store().browse(&of_key, None, 1).await.unwrap().records.remove(0)
+    };
+    let stored_by_earlier_release = row().await.request.unwrap().credentials.is_none();
+    let completer = service.start_completer();
+    let dropping;
+    let _completer = if stored_by_earlier_release {
+        // Without its caller's credentials it is not run, until its route says that none are needed.
+        until("the report is parked", async || row().await.state.kind() == StateKind::Unknown).await;
+        drop(completer);
+        let row = row().await;
+        assert_eq!((row.attempts, row.last_error.unwrap().code()), (0, "no_credentials"));
+        let operator = Operator { name: "ada".into(), reason: "needs no caller".into() };
+        let decided = service.engine.operate(row.id, row.version, Act::DidNotHappen, &operator).await;
+        assert!(matches!(decided, Ok(Decision::Done)), "{decided:?}");
+        dropping = Service::start_with(base, Role::Reader, Credentials::Dropped).await;
+        dropping.start_completer()
+    } else {
+        completer
+    };
     until("the report is written", async || report.send(service.plain).await.is_replay()).await;
     report.send(service.plain).await.expect_replay(201, "/reports/17 by the Reader");
 }

@@ -10,7 +10,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use oncegate_core::fingerprint::Mode;
-use oncegate_core::policy::{Policy, Profile};
+use oncegate_core::policy::{Credentials, Policy, Profile};
 use oncegate_core::record::{AfterRetention, CrashPolicy, GoneStatus};
 use oncegate_engine::{Engine, Options, WorkerOptions, Workers};
 use oncegate_tower::phased::{Phased, Stopped};
@@ -57,6 +57,11 @@ struct Shop<B> {
 
 impl<B: Base> Service<B> {
     pub(crate) async fn start(base: &B, role: Role) -> Self {
+        Self::start_with(base, role, Credentials::Kept).await
+    }
+
+    /// With deferred requests that run so.
+    pub(crate) async fn start_with(base: &B, role: Role, credentials: Credentials) -> Self {
         let engine = Engine::start(base.store().await, Options::default()).await.unwrap();
         let (sender, hanging) = mpsc::unbounded_channel();
         let shop = Arc::new(Shop { base: base.clone(), role, hanging: sender });
@@ -64,7 +69,7 @@ impl<B: Base> Service<B> {
 
         let router =
             Router::new().route("/rides", post(ride::<B>)).fallback(plain::<B>).with_state(Arc::clone(&shop));
-        let idempotency = Idempotency::new(engine.clone(), tenant(), routes())
+        let idempotency = Idempotency::new(engine.clone(), tenant(), routes(credentials))
             .serve_operations_at("/operations/")
             .phases(base.pool());
         let protected = router.clone().layer(idempotency.clone());
@@ -99,13 +104,13 @@ fn kept(profile: Profile, change: impl FnOnce(&mut Policy)) -> Policy {
     })
 }
 
-fn routes() -> Routes {
+fn routes(credentials: Credentials) -> Routes {
     let gone = AfterRetention::Gone { status: GoneStatus::Gone, tombstone: YEARS };
     let routes = [
         ("POST /payments", kept(Profile::Ietf, |_| ())),
         ("POST /money", kept(Profile::Payments, |policy| policy.horizon = Some(MOMENT))),
         ("POST /restarts", kept(Profile::Ietf, |policy| policy.crash = CrashPolicy::Restart)),
-        ("POST /reports/{id}", kept(Profile::Accepted, |_| ())),
+        ("POST /reports/{id}", kept(Profile::Accepted, |policy| policy.credentials = credentials)),
         ("POST /orders/{id}", kept(Profile::Lenient, |_| ())),
         ("POST /uploads/{id}", kept(Profile::Ietf, |policy| policy.fingerprint = Mode::None)),
         (
