@@ -97,7 +97,7 @@ mod open;
 pub use oncegate_client as client;
 
 pub use any::AnyStore;
-pub use open::{OpenError, open, open_existing, warnings_of};
+pub use open::{OpenError, is_exposed, open, open_existing, warnings_of};
 
 pub use oncegate_core::policy::{self, Policy, Profile};
 pub use oncegate_core::scope::{Address, Operation, Scope};

@@ -13,7 +13,7 @@ use crate::any::AnyStore;
 /// - `memory:`;
 /// - `sqlite://FILE` (`sqlite://oncegate.db` beside the process, `sqlite:///var/lib/oncegate.db` anywhere);
 /// - `postgres://USER:PASSWORD@HOST,HOST/DATABASE?schema=NAME`, see `docs/postgres.md`;
-/// - `redis://HOST/?prefix=NAME`, for low stakes, see `docs/decisions/0008-redis.md`.
+/// - `redis://HOST/?prefix=NAME`, or `rediss://HOST/?tls_ca=FILE` for TLS; for low stakes, see `docs/decisions/0008-redis.md`.
 ///
 /// What about it would lose acknowledged keys is logged, and is in [`AnyStore::warnings`].
 pub async fn open(url: &str) -> Result<AnyStore, OpenError> {
@@ -33,6 +33,21 @@ pub fn warnings_of(url: &str) -> Vec<String> {
         #[cfg(feature = "sqlite")]
         Some(path) => oncegate_store_sql::SqliteOptions::new(path).warnings(),
         _ => Vec::new(),
+    }
+}
+
+/// Whether calls to a store leave this machine without TLS that proves who the server is: what is on the way can be read,
+/// and responses can be forged. A URL that is no store's exposes nothing; [`open`] refuses it.
+#[must_use]
+pub fn is_exposed(url: &str) -> bool {
+    match url.split_once(':').map_or(url, |(scheme, _)| scheme) {
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => {
+            oncegate_store_sql::PostgresOptions::new(url).is_ok_and(|options| options.is_exposed())
+        }
+        #[cfg(feature = "redis")]
+        "redis" | "rediss" => oncegate_store_redis::is_exposed(url),
+        _ => false,
     }
 }
 

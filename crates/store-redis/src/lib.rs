@@ -14,10 +14,12 @@ mod script;
 mod settings;
 mod signals;
 mod store;
+mod tls;
 mod trail;
 mod waiting;
 mod warning;
 
+pub use address::is_exposed;
 pub use cache::{RedisCache, RedisCacheOptions};
 pub use store::{RedisOptions, RedisStore};
 pub use warning::Warning;

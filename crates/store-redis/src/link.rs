@@ -12,6 +12,7 @@ use std::time::Duration;
 use oncegate_store::{Effect, Kind, Result, StoreError};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, RedisError, RedisResult};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, Notify};
@@ -171,9 +172,20 @@ pub(crate) async fn shake_hands(
     MultiplexedConnection::new_with_config(&address.handshake, dial(address).await?, config).await
 }
 
-/// A TCP connection to the server.
-pub(crate) async fn dial(address: &Address) -> std::io::Result<TcpStream> {
+/// What the library speaks over.
+pub(crate) type Stream = Box<dyn AsyncStream>;
+
+/// A TCP connection, or TLS over one.
+pub(crate) trait AsyncStream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> AsyncStream for T {}
+
+/// A connection to the server, encrypted if the URL says so.
+pub(crate) async fn dial(address: &Address) -> std::io::Result<Stream> {
     let stream = TcpStream::connect((address.host.as_str(), address.port)).await?;
     stream.set_nodelay(true)?;
-    Ok(stream)
+    Ok(match &address.tls {
+        Some(tls) => Box::new(tls.connect(stream).await?),
+        None => Box::new(stream),
+    })
 }

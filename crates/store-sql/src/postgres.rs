@@ -103,6 +103,12 @@ impl PostgresOptions {
         self
     }
 
+    /// Whether a server on another machine is spoken to without TLS that proves who it is.
+    #[must_use]
+    pub fn is_exposed(&self) -> bool {
+        self.settings.is_exposed()
+    }
+
     /// Connects, migrates, and looks at how safe the server is; what it finds is logged, see [`PostgresStore::warnings`].
     pub async fn open(self) -> Result<PostgresStore> {
         let failed = |failure: Failure| failure.during("open", Effect::None);

@@ -7,6 +7,7 @@ use std::process::Command;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
+use crate::certificate::Certificate;
 use crate::place::{self, Port, is_about_the_port};
 use crate::process::Process;
 use crate::programs;
@@ -18,6 +19,8 @@ pub struct Redis {
     process: Option<Process>,
     directory: TempDir,
     port: Port,
+    /// The port for TLS, and what the server shows there.
+    tls: Option<(Port, Certificate)>,
     options: Vec<String>,
 }
 
@@ -25,13 +28,29 @@ impl Redis {
     /// An empty server with these options, `&["--appendonly", "yes"]` say. Without any, it keeps nothing on disk.
     #[must_use]
     pub fn start(options: &[&str]) -> Self {
-        let options = options.iter().map(|&option| option.to_owned()).collect();
+        Self::start_on(place::directory("redis-", None), options, None)
+    }
+
+    /// An empty server that speaks TLS on a second port, with a certificate for `localhost` and `127.0.0.1`.
+    #[must_use]
+    pub fn start_with_tls() -> Self {
         let directory = place::directory("redis-", None);
-        let mut server = Self { process: None, directory, port: Port::free(), options };
+        let certificate = Certificate::new(directory.path());
+        Self::start_on(directory, &[], Some((Port::free(), certificate)))
+    }
+
+    fn start_on(directory: TempDir, options: &[&str], tls: Option<(Port, Certificate)>) -> Self {
+        let options = options.iter().map(|&option| option.to_owned()).collect();
+        let mut server = Self { process: None, directory, port: Port::free(), tls, options };
         for _ in 0..20 {
             match server.try_start() {
                 Ok(()) => return server,
-                Err(said) if is_about_the_port(&said) => server.port = Port::free(),
+                Err(said) if is_about_the_port(&said) => {
+                    server.port = Port::free();
+                    if let Some((port, _)) = &mut server.tls {
+                        *port = Port::free();
+                    }
+                }
                 Err(said) => panic!("Redis does not start; it says:\n{said}"),
             }
         }
@@ -52,6 +71,13 @@ impl Redis {
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/", self.port())
+    }
+
+    /// The port for TLS on 127.0.0.1, and the certificate that is shown there.
+    #[must_use]
+    pub fn tls(&self) -> (u16, &Certificate) {
+        let (port, certificate) = self.tls.as_ref().expect("the server was started with TLS");
+        (port.number(), certificate)
     }
 
     /// The port on 127.0.0.1; it stays the same when the server is started again.
@@ -130,6 +156,12 @@ impl Redis {
         command.args(["--port", &self.port().to_string(), "--bind", "127.0.0.1", "--dir"]).arg(directory);
         // A replica is served at once, not after the five seconds in which others might join.
         command.args(["--save", "", "--repl-diskless-sync-delay", "0"]).args(&self.options);
+        if let Some((port, certificate)) = &self.tls {
+            command.args(["--tls-port", &port.number().to_string(), "--tls-auth-clients", "no"]);
+            command.arg("--tls-cert-file").arg(&certificate.certificate);
+            command.arg("--tls-key-file").arg(&certificate.key);
+            command.arg("--tls-ca-cert-file").arg(&certificate.authority);
+        }
         let mut process = Process::start("redis", directory, &mut command);
         let id = format!("process_id:{}", process.id());
         // Asked who it is: behind the port there might be somebody else.

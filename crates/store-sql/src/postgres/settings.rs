@@ -1,5 +1,6 @@
 //! What the URL says.
 
+use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -89,6 +90,28 @@ impl Settings {
         let tls = Tls::new(ssl_mode.as_deref(), root.as_deref())?;
         let servers = one_each(&config, tls.mode());
         Ok(Self { servers, schema, pooler, tls, watermark: Watermark::default() })
+    }
+}
+
+impl Settings {
+    /// Whether a server on another machine is spoken to without TLS that proves who it is.
+    pub(super) fn is_exposed(&self) -> bool {
+        !self.tls.is_verified() && !self.servers.iter().all(is_local)
+    }
+}
+
+fn is_local(server: &Config) -> bool {
+    if let Some(address) = server.get_hostaddrs().first() {
+        return address.is_loopback();
+    }
+    match server.get_hosts().first() {
+        Some(Host::Tcp(host)) => {
+            let is_loopback = |ip: IpAddr| ip.is_loopback();
+            host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(is_loopback)
+        }
+        #[cfg(unix)]
+        Some(Host::Unix(_)) => true,
+        None => true,
     }
 }
 
@@ -212,6 +235,27 @@ mod tests {
             assert!(words.contains(expected), "{url}: {words}");
             assert!(!words.contains("sesame"), "{words}");
             assert!(!format!("{error:?}").contains("sesame"));
+        }
+    }
+
+    #[test]
+    fn a_server_elsewhere_is_exposed_unless_it_must_prove_who_it_is() {
+        for url in [
+            "postgres://u@db.example/d",
+            "postgres://u@10.0.0.7/d?sslmode=require",
+            "postgres://u@localhost,db.example/d",
+            "postgres://u@localhost/d?hostaddr=10.0.0.7",
+            "postgres://u@db.example/d?sslmode=disable",
+        ] {
+            assert!(settings(url).is_exposed(), "{url}");
+        }
+        for url in [
+            "postgres://u@localhost/d",
+            "postgres://u@127.0.0.1,[::1]/d",
+            "postgres:///d?host=/run/postgresql",
+            "postgres://u@db.example/d?sslmode=verify-full",
+        ] {
+            assert!(!settings(url).is_exposed(), "{url}");
         }
     }
 

@@ -18,6 +18,7 @@ use super::settings::misconfigured;
 #[derive(Clone)]
 pub(super) struct Tls {
     mode: SslMode,
+    is_verified: bool,
     connector: Option<MakeRustlsConnect>,
 }
 
@@ -32,7 +33,7 @@ impl Tls {
     /// they talk to, unless a root certificate is given; `verify-full` asks.
     pub(super) fn new(mode: Option<&str>, root: Option<&str>) -> Result<Self> {
         let (mode, is_verified) = match mode.unwrap_or("prefer") {
-            "disable" => return Ok(Self { mode: SslMode::Disable, connector: None }),
+            "disable" => return Ok(Self { mode: SslMode::Disable, is_verified: false, connector: None }),
             "prefer" => (SslMode::Prefer, false),
             "require" => (SslMode::Require, root.is_some()),
             "verify-full" => (SslMode::Require, true),
@@ -52,11 +53,16 @@ impl Tls {
             let anybody = Arc::new(Anybody(provider));
             builder.dangerous().with_custom_certificate_verifier(anybody).with_no_client_auth()
         };
-        Ok(Self { mode, connector: Some(MakeRustlsConnect::new(config)) })
+        Ok(Self { mode, is_verified, connector: Some(MakeRustlsConnect::new(config)) })
     }
 
     pub(super) const fn mode(&self) -> SslMode {
         self.mode
+    }
+
+    /// Whether the server must prove who it is.
+    pub(super) const fn is_verified(&self) -> bool {
+        self.is_verified
     }
 
     pub(super) const fn connector(&self) -> Option<&MakeRustlsConnect> {
