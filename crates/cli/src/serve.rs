@@ -38,7 +38,7 @@ pub(crate) struct Settings {
     /// Where operators come, an address or unix:PATH [default: 127.0.0.1:9090]
     #[arg(long, env = "ONCEGATE_ADMIN", value_name = "ADDRESS", hide_env_values = true)]
     admin: Option<String>,
-    /// Where records are kept: memory:, sqlite://FILE, postgres://…, redis://… [default: sqlite://oncegate.db]
+    /// Where records are kept: memory:, sqlite://FILE, postgres://…, redis://…, or where that stands: env:NAME, file:PATH [default: sqlite://oncegate.db]
     #[arg(long, env = "ONCEGATE_STORE", value_name = "URL", hide_env_values = true)]
     store: Option<String>,
     /// What holds where no route matches: ietf, ietf-strict, stripe, payments, lenient, off [default: ietf]

@@ -10,10 +10,10 @@ use oncegate_core::identity::RecordId;
 use oncegate_core::record::StateKind;
 use oncegate_core::time::{Now, Timestamp};
 use oncegate_engine::Told;
-use oncegate_gateway::job;
 use oncegate_gateway::operate::{self, Refused, Verb, Wish};
 use oncegate_gateway::record::{self, Bodies};
 use oncegate_gateway::story::{STORY_MAX, story};
+use oncegate_gateway::{Environment, Secret, job};
 use oncegate_store::jobs::{JobId, Jobs as _};
 use oncegate_store::{Cursor, Filter};
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ const TELLING: Duration = Duration::from_secs(5);
 #[derive(clap::Args)]
 #[expect(clippy::doc_markdown, reason = "this text is shown in a terminal")]
 pub(crate) struct Where {
-    /// A store: sqlite://FILE, postgres://…, redis://… [env: ONCEGATE_STORE]
+    /// A store: sqlite://FILE, postgres://…, redis://…, or where its URL stands: env:NAME, file:PATH [env: ONCEGATE_STORE]
     #[arg(long, value_name = "URL")]
     store: Option<String>,
     /// A gateway's admin listener: http://…, https://… or unix:PATH; its token is in ONCEGATE_ADMIN_TOKEN [env: ONCEGATE_ADMIN] [default: http://127.0.0.1:9090]
@@ -130,6 +130,12 @@ impl Where {
     }
 }
 
+/// The store's URL, which may stand in a variable (`env:NAME`) or a file (`file:PATH`).
+pub(crate) fn store_url(named: &str) -> Result<Secret, Trouble> {
+    oncegate_gateway::store_url(named, &Environment::Process)
+        .map_err(|words| Trouble::Wrong(format!("--store: {words}")))
+}
+
 /// One that is set, and to something.
 pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
@@ -137,7 +143,9 @@ pub(crate) fn variable(name: &str) -> Option<String> {
 
 impl Source {
     /// Opened as it is: nothing is created, and nothing migrated.
-    async fn store(url: &str) -> Result<Self, Trouble> {
+    async fn store(named: &str) -> Result<Self, Trouble> {
+        let url = store_url(named)?;
+        let url = url.expose();
         if url.starts_with("memory") {
             let words = format!(
                 "a store in memory is its process's own; ask its gateway instead: --admin {DEFAULT_URL}"

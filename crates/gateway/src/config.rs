@@ -11,6 +11,7 @@ mod reconcile;
 mod request;
 mod rules;
 mod scope;
+mod secret_file;
 mod show;
 mod warnings;
 mod word;
@@ -31,6 +32,7 @@ pub use request::{Ambiguous, PathCase, PathParams, RequestRules};
 pub use rules::Rule;
 pub(crate) use scope::From;
 pub use scope::ScopeRule;
+pub use secret_file::store_url;
 pub use word::Secret;
 pub(crate) use word::{Size, Words};
 

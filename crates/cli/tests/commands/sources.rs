@@ -149,6 +149,22 @@ fn flags_go_before_variables() {
     }
 }
 
+/// So a password is in no list of processes.
+#[test]
+fn a_store_named_by_a_variable_or_a_file() {
+    let desk = Desk::with(records::all());
+    fs::write(desk.path().join("store.url"), "sqlite://oncegate.db\n").unwrap();
+    let stats = desk.ask("stats");
+    let by_variable = desk.command("stats --store env:BOOKS").env("BOOKS", "sqlite://oncegate.db").output();
+    assert_eq!(seen(&by_variable.unwrap()), stats);
+    assert_eq!(desk.run("stats --store file:store.url"), stats);
+    let by_both = desk.command("stats").env("ONCEGATE_STORE", "file:store.url").output();
+    assert_eq!(seen(&by_both.unwrap()), stats);
+    assert!(desk.run("migrate --store file:store.url").contains("the store is up to date"));
+    assert_snapshot!("variable_not_set", desk.run("stats --store env:BOOKS"));
+    assert_snapshot!("store_file_missing", desk.run("stats --store file:nothing.url"));
+}
+
 /// A gateway over the desk's store, with this `[admin]`, and its admin listener as it says it.
 struct Served {
     child: Child,

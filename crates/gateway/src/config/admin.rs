@@ -10,6 +10,7 @@ use super::Given;
 use super::check::{Source, address, positive, tls_files};
 use super::error::ConfigError;
 use super::file::{self, File};
+use super::secret_file;
 use super::word::Secret;
 
 /// The command line's and the environment's name of the address.
@@ -155,11 +156,8 @@ fn token(typed: &file::Admin, given: &Given, source: &Source<'_>) -> Result<Opti
         }
         (None, Some(token), None) => (token.get_ref().clone(), Some(token.span())),
         (None, None, Some(path)) => {
-            let full = source.file(path.get_ref());
-            let text = std::fs::read_to_string(&full).map_err(|error| {
-                source.error(&path.span(), format!("{} could not be read: {error}", full.display()))
-            })?;
-            (Secret::new(text.trim()), Some(path.span()))
+            let token = secret_file::read(&source.file(path.get_ref()));
+            (token.map_err(|words| source.error(&path.span(), words))?, Some(path.span()))
         }
         (None, None, None) => return Ok(None),
     };

@@ -18,6 +18,7 @@ use super::reconcile::{self, Environment};
 use super::request::{self, RequestRules};
 use super::rules::{self, Rule};
 use super::scope::{From, ScopeRule};
+use super::secret_file;
 use super::show::without_secrets;
 use super::word::{Count, Secret, Size, Span};
 use super::{Config, Given, Limits, Listen, Store, TlsFiles, Upstream, Workers};
@@ -93,7 +94,7 @@ pub(super) fn check(file: &File, given: &Given, source: &Source<'_>) -> Result<C
         effects: effect::effects(&file.effect, source)?,
         warnings: Vec::new(),
     };
-    config.warnings = super::warnings::warnings(&config, file, source);
+    config.warnings = super::warnings::warnings(&config, file, given, source);
     Ok(config)
 }
 
@@ -200,29 +201,15 @@ fn upstream(file: &File, given: &Given, source: &Source<'_>) -> Result<Upstream,
 
 fn store(file: &File, given: &Given, source: &Source<'_>) -> Result<Store, ConfigError> {
     let typed = &file.store;
-    let url = given.store.clone().or_else(|| typed.url.as_ref().map(|url| url.get_ref().clone()));
-    let url = url.unwrap_or_else(|| Secret::new("sqlite://oncegate.db"));
-    // Only what kind of store it is: whether it is there is seen when it is opened.
-    let is_known = match url.expose().split_once(':') {
-        Some(("memory", rest)) => matches!(rest, "" | "//"),
-        Some(("sqlite", rest)) => {
-            rest.strip_prefix("//").is_some_and(|path| !path.is_empty() && !path.contains(['?', '#']))
+    let url = store_url(typed, given, source)?;
+    let shared_cache = typed.shared_cache.as_ref().map(|shared| {
+        let named = |words: String| source.error(&shared.span(), words);
+        let url = secret_file::in_file(shared.get_ref(), source).map_err(named)?;
+        if ["redis://", "rediss://"].iter().any(|scheme| url.expose().starts_with(scheme)) {
+            return Ok(url);
         }
-        Some(("postgres" | "postgresql" | "redis" | "rediss", rest)) => rest.starts_with("//"),
-        _ => false,
-    };
-    if !is_known {
-        let message = "is not the URL of a store; expected memory:, sqlite://FILE, postgres://… or redis://…";
-        return Err(match (&given.store, &typed.url) {
-            (None, Some(url)) => source.error(&url.span(), message),
-            _ => ConfigError::of(STORE, message),
-        });
-    }
-    if let Some(shared) = &typed.shared_cache
-        && !["redis://", "rediss://"].iter().any(|scheme| shared.get_ref().expose().starts_with(scheme))
-    {
-        return Err(source.error(&shared.span(), "is not the URL of a Redis; expected redis://HOST/"));
-    }
+        Err(source.error(&shared.span(), "is not the URL of a Redis; expected redis://HOST/"))
+    });
     let request_time_header = match &typed.request_time_header {
         None => None,
         Some(name) => Some(name.get_ref().parse().map_err(|_| {
@@ -233,8 +220,42 @@ fn store(file: &File, given: &Given, source: &Source<'_>) -> Result<Store, Confi
         url,
         request_time_header,
         cache_bytes: typed.cache_bytes.unwrap_or(Size(64 << 20)).0,
-        shared_cache: typed.shared_cache.as_ref().map(|url| url.get_ref().clone()),
+        shared_cache: shared_cache.transpose()?,
     })
+}
+
+/// The store's URL, wherever it stands.
+fn store_url(typed: &file::Store, given: &Given, source: &Source<'_>) -> Result<Secret, ConfigError> {
+    let (url, span) = match (&given.store, &typed.url, &typed.url_file) {
+        (Some(given), ..) => (secret_file::store_url(given.expose(), source.environment), None),
+        (None, Some(_), Some(file)) => {
+            return Err(
+                source.error(&file.span(), "`url` and `url_file` are two answers to one question; keep one")
+            );
+        }
+        (None, Some(url), None) => (secret_file::in_file(url.get_ref(), source), Some(url.span())),
+        (None, None, Some(path)) => (secret_file::read(&source.file(path.get_ref())), Some(path.span())),
+        (None, None, None) => (Ok(Secret::new("sqlite://oncegate.db")), None),
+    };
+    let wrong = |message: String| match &span {
+        Some(span) => source.error(span, message),
+        None => ConfigError::of(STORE, message),
+    };
+    let url = url.map_err(wrong)?;
+    // Only what kind of store it is: whether it is there is seen when it is opened.
+    let is_known = match url.expose().split_once(':') {
+        Some(("memory", rest)) => matches!(rest, "" | "//"),
+        Some(("sqlite", rest)) => {
+            rest.strip_prefix("//").is_some_and(|path| !path.is_empty() && !path.contains(['?', '#']))
+        }
+        Some(("postgres" | "postgresql" | "redis" | "rediss", rest)) => rest.starts_with("//"),
+        _ => false,
+    };
+    if is_known {
+        return Ok(url);
+    }
+    let message = "is not the URL of a store; expected memory:, sqlite://FILE, postgres://… or redis://…";
+    Err(wrong(message.to_owned()))
 }
 
 /// Headers that are nobody's name: raw credentials would be kept and shown, and the others say something else.

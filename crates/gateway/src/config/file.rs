@@ -113,6 +113,7 @@ impl Words for HostHeader {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Store {
     pub(crate) url: Option<Spanned<Secret>>,
+    pub(crate) url_file: Option<Spanned<PathBuf>>,
     pub(crate) cache_bytes: Option<Size>,
     pub(crate) shared_cache: Option<Spanned<Secret>>,
     pub(crate) request_time_header: Option<Spanned<String>>,

@@ -30,7 +30,7 @@ pub enum Environment {
 }
 
 impl Environment {
-    fn secret(&self, name: &str) -> Result<Secret, String> {
+    pub(super) fn secret(&self, name: &str) -> Result<Secret, String> {
         let found = match self {
             Self::Process => std::env::var(name).ok().map(Secret::new),
             Self::Only(all) => all.get(name).cloned(),

@@ -8,7 +8,6 @@ use oncegate_core::policy::{Credentials, Mismatch};
 use oncegate_core::record::AfterRetention;
 use toml::Spanned;
 
-use super::Config;
 use super::admin;
 use super::check::Source;
 use super::file::{self, File};
@@ -16,14 +15,18 @@ use super::reconcile;
 use super::request;
 use super::rules::Rule;
 use super::scope::From;
-use super::show::shown;
-use super::word::Span;
+use super::secret_file;
+use super::show::{shown, without_secrets};
+use super::word::{Secret, Span};
+use super::{Config, Given};
 use crate::reconcile::{RecordAt, Target};
 
-pub(super) fn warnings(config: &Config, file: &File, source: &Source<'_>) -> Vec<String> {
+pub(super) fn warnings(config: &Config, file: &File, given: &Given, source: &Source<'_>) -> Vec<String> {
     let mut warnings = check_protection(config, file, source);
     warnings.extend(check_store(config, file, source));
     warnings.extend(admin::warning(&config.admin, &file.admin, source));
+    warnings.extend(secret_file::warnings(file, given, source));
+    warnings.extend(check_transport(config, file, given, source));
     let from_request = request::warnings(&file.request).into_iter();
     warnings.extend(from_request.map(|(span, words)| format!("{}{words}", source.line(Some(span)))));
     warnings.extend(check_scope(config, file, source));
@@ -46,6 +49,28 @@ pub(super) fn warnings(config: &Config, file: &File, source: &Source<'_>) -> Vec
 /// Where a rule begins.
 fn place(typed: &file::Rules) -> Option<std::ops::Range<usize>> {
     typed.pattern.as_ref().map(Spanned::span).or(typed.profile.as_ref().map(Spanned::span))
+}
+
+/// Stores that are reached over the network by a connection that can be read or changed on the way.
+fn check_transport(config: &Config, file: &File, given: &Given, source: &Source<'_>) -> Vec<String> {
+    let typed = &file.store;
+    let store_at = typed.url.as_ref().map(Spanned::span).or(typed.url_file.as_ref().map(Spanned::span));
+    let cache_at = typed.shared_cache.as_ref().map(Spanned::span);
+    let urls = [
+        ("store.url", Some(&config.store.url), store_at.filter(|_| given.store.is_none())),
+        ("store.shared_cache", config.store.shared_cache.as_ref(), cache_at),
+    ];
+    let exposed = urls.into_iter().filter_map(|(key, url, span)| {
+        let url = url.map(Secret::expose).filter(|url| oncegate::is_exposed(url))?;
+        let remedy = if url.starts_with("redis") { "use rediss://" } else { "say sslmode=verify-full" };
+        Some(format!(
+            "{}{key}: {} is reached over the network without TLS that proves who answers: records and passwords can be \
+             read on the way, and responses forged; {remedy}",
+            source.line(span),
+            without_secrets(url)
+        ))
+    });
+    exposed.collect()
 }
 
 fn check_protection(config: &Config, file: &File, source: &Source<'_>) -> Vec<String> {

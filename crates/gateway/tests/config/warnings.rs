@@ -1,6 +1,8 @@
 //! What is allowed and hardly meant.
 
-use crate::parse;
+use std::os::unix::fs::PermissionsExt as _;
+
+use crate::{parse, parse_with};
 
 /// Takes the tenant from a header, so that only what is asked about is warned of.
 fn check(text: &str, expected: &[&str]) {
@@ -184,9 +186,7 @@ fn webhooks_that_end_users_could_forge() {
              [[webhook]]\nname = \"provider\"\nscheme = \"standard\"\nsecrets = [\"env:PROVIDER_SECRET\"]\nrecord = {record}\n\
              happened = [{{ pointer = \"/type\", equals = \"paid\" }}]\nanswer = {{ status = 201, body = \"paid\" }}\nkeys_are_never_reused = true"
         );
-        crate::parse_with(&[("PROVIDER_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")], &text)
-            .unwrap()
-            .warnings
+        parse_with(&[("PROVIDER_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")], &text).unwrap().warnings
     };
     for (record, by) in [
         ("{ id = \"/data/metadata/id\" }", "id"),
@@ -215,4 +215,92 @@ fn attack_33_deferred_requests_without_credentials() {
         &[&format!("line 6: POST /x: {words}")],
     );
     check("[[route]]\nmatch = \"POST /x\"\nprofile = \"accepted\"\ncredentials = \"kept\"", &[]);
+}
+
+#[test]
+fn stores_that_are_reached_without_verified_tls() {
+    let remedy = "is reached over the network without TLS that proves who answers: records and passwords can be read on the way, \
+                  and responses forged;";
+    check(
+        "[store]\nurl = \"postgres://u:hunter2@db.example/d?sslmode=require\"\nshared_cache = \"redis://10.0.0.7/\"",
+        &[
+            &format!("line 6: store.url: postgres://…@db.example/d?… {remedy} say sslmode=verify-full"),
+            &format!("line 7: store.shared_cache: redis://10.0.0.7/ {remedy} use rediss://"),
+        ],
+    );
+    for url in [
+        "postgres://u@localhost/d",
+        "postgres://u@db.example/d?sslmode=verify-full",
+        "redis://127.0.0.1/",
+        "rediss://cache.example/",
+    ] {
+        check(&format!("[store]\nurl = \"{url}\""), &[]);
+    }
+}
+
+#[test]
+fn secrets_that_other_users_may_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let set = |name: &str, mode: u32| {
+        std::fs::set_permissions(path(name), std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    for (name, text) in [
+        ("url", "postgres://u@localhost/d\n"),
+        ("cache", "redis://localhost/"),
+        ("token", "0123456789abcdef"),
+    ] {
+        std::fs::write(path(name), text).unwrap();
+        set(name, 0o600);
+    }
+    std::fs::write(path("key.pem"), "").unwrap();
+    set("key.pem", 0o400);
+    let shown = |name: &str| path(name).display().to_string();
+    let text = format!(
+        "[store]\nurl_file = \"{}\"\nshared_cache = \"file:{}\"\n[admin]\ntoken_file = \"{}\"\ntls_key = \"{key}\"\n\
+         tls_certificate = \"{key}\"\n[listen]\ntls_key = \"{key}\"\ntls_certificate = \"{key}\"",
+        shown("url"),
+        shown("cache"),
+        shown("token"),
+        key = shown("key.pem"),
+    );
+    check(&text, &[]);
+    for (name, mode) in [("url", 0o640), ("cache", 0o604), ("token", 0o644), ("key.pem", 0o440)] {
+        set(name, mode);
+    }
+    let warning = |line: u32, key: &str, name: &str, mode: &str| {
+        let file = shown(name);
+        format!(
+            "line {line}: {key}: {file} has mode {mode}, so that other users may read the secret; chmod 600 {file}"
+        )
+    };
+    let expected = [
+        warning(13, "listen.tls_key", "key.pem", "0440"),
+        warning(10, "admin.tls_key", "key.pem", "0440"),
+        warning(9, "admin.token_file", "token", "0644"),
+        warning(6, "store.url_file", "url", "0640"),
+        warning(7, "store.shared_cache", "cache", "0604"),
+    ];
+    check(&text, &expected.each_ref().map(String::as_str));
+}
+
+#[test]
+fn a_store_named_by_a_variable_or_a_file() {
+    let config =
+        parse_with(&[("DB", "postgres://u:hunter2@localhost/d")], "[store]\nurl = \"env:DB\"").unwrap();
+    assert_eq!(config.store.url.expose(), "postgres://u:hunter2@localhost/d");
+    assert_eq!(config.store.shown(), "postgres://…@localhost/d");
+    for (text, expected) in [
+        ("[store]\nurl = \"env:NONE\"", "the environment variable NONE is not set, or is empty"),
+        ("[store]\nurl_file = \"/no/such/file\"", "/no/such/file could not be read"),
+        ("[store]\nurl_file = \"/dev/null\"", "/dev/null is empty; expected the secret"),
+        (
+            "[store]\nurl = \"memory:\"\nurl_file = \"x\"",
+            "`url` and `url_file` are two answers to one question",
+        ),
+        ("[store]\nshared_cache = \"env:NONE\"", "the environment variable NONE is not set, or is empty"),
+    ] {
+        let error = parse_with(&[], text).unwrap_err().to_string();
+        assert!(error.contains(expected), "{text}: {error}");
+    }
 }
