@@ -44,12 +44,15 @@ pub(crate) fn matched(normal: &str) -> &str {
 /// Whether a `%` is not followed by two hexadecimal digits. Servers read such a path in different
 /// ways, and what follows the `%` could become an escape once its neighbours are decoded.
 pub(super) fn has_broken_escape(path: &str) -> bool {
-    decoded(path).any(|read| read == (b'%', false))
+    path.contains('%') && decoded(path).any(|read| read == (b'%', false))
 }
 
 /// Whether a normal path has bytes that servers read in different ways: encoded separators,
 /// backslashes and control characters.
 pub(super) fn is_ambiguous(normal: &str) -> bool {
+    if !normal.contains('%') && !normal.contains('\\') {
+        return false;
+    }
     decoded(normal)
         .any(|(byte, is_escaped)| byte == b'\\' || byte.is_ascii_control() || (byte == b'/' && is_escaped))
 }
@@ -58,7 +61,7 @@ pub(super) fn is_ambiguous(normal: &str) -> bool {
 /// upstream's base path: one that decodes everything, takes `\` for `/`, drops what follows a `;`,
 /// a NUL, a `?` or a `#`, and ignores control characters and spaces.
 pub(super) fn hides_dot_segments(normal: &str) -> bool {
-    if !normal.contains(['%', '\\', ';']) {
+    if !normal.contains('%') && !normal.contains('\\') && !normal.contains(';') {
         return false;
     }
     let bytes: Vec<u8> = decoded(normal).map(|(byte, _)| byte).collect();
@@ -75,7 +78,7 @@ pub(super) fn hides_dot_segments(normal: &str) -> bool {
 fn is_normal(path: &str, rules: RequestRules) -> bool {
     let Some(rest) = path.strip_prefix('/') else { return false };
     let is_plain = |byte: u8| {
-        byte.is_ascii()
+        byte.is_ascii_graphic()
             && byte != b'%'
             && !(rules.path_case == PathCase::Fold && byte.is_ascii_uppercase())
             && !(rules.path_params == PathParams::Strip && byte == b';')
@@ -86,13 +89,13 @@ fn is_normal(path: &str, rules: RequestRules) -> bool {
 }
 
 /// `%70` is `p` to every server; what separates (`%2F`) stays as it is. Other escapes get capital
-/// digits, and bytes beyond ASCII become escapes. So does a `%` that is no escape: it must not
-/// become one with what follows it.
+/// digits, and bytes beyond ASCII and control characters become escapes. So does a `%` that is no
+/// escape: it must not become one with what follows it.
 fn decode_unreserved(path: &str, case: PathCase) -> String {
     let mut spelled = String::with_capacity(path.len());
     for (byte, is_escaped) in decoded(path) {
         let is_unreserved = byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-        if is_unreserved || (byte.is_ascii() && byte != b'%' && !is_escaped) {
+        if is_unreserved || (byte.is_ascii_graphic() && byte != b'%' && !is_escaped) {
             let byte = if case == PathCase::Fold { byte.to_ascii_lowercase() } else { byte };
             spelled.push(char::from(byte));
         } else {
@@ -168,6 +171,7 @@ mod tests {
             ("/%2e%2E/x", "/x"),
             ("/%%370", "/%2570"),
             ("/a%", "/a%25"),
+            ("/a\u{7f}", "/a%7F"),
         ] {
             assert_eq!(normal(path, EXACT).as_deref(), Some(forwarded), "{path}");
         }
@@ -224,7 +228,7 @@ mod tests {
     }
 
     /// Bytes that mean something in a path, and digits that could complete an escape.
-    const PIECES: &str = "[%%%0-37aAfF/.;\\\\?\u{e9}]{0,12}";
+    const PIECES: &str = "[%0-37aAfF/.;\u{7f}\\\\?\u{e9}]{0,12}";
 
     proptest! {
         /// `/%%370` was forwarded as `/%70`, which is another path to every server.
@@ -243,6 +247,7 @@ mod tests {
             let once = normal(&path, rules).unwrap_or(path);
             prop_assert_eq!(normal(&once, rules), None, "{}", once);
             prop_assert!(!has_broken_escape(&once), "{}", once);
+            prop_assert!(once.bytes().all(|byte| byte.is_ascii_graphic()), "{}", once);
             let segments = || once.split('/').skip(1);
             prop_assert!(!segments().any(|segment| matches!(segment, "." | "..")), "{}", once);
         }
