@@ -16,6 +16,7 @@ mod clock;
 mod credentials;
 mod identity;
 mod list;
+mod overload;
 mod path;
 mod restore;
 mod stores;
@@ -74,6 +75,7 @@ fn all() -> impl Iterator<Item = &'static Mutant> {
         credentials::MUTANTS,
         identity::MUTANTS,
         list::MUTANTS,
+        overload::MUTANTS,
         path::MUTANTS,
         restore::MUTANTS,
         stores::MUTANTS,

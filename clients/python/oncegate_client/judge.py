@@ -111,6 +111,7 @@ _PROBLEMS: dict[str, Verdict] = {
     "overloaded": _NOTHING_DONE,
     "rate_limited": _NOTHING_DONE,
     "too_many_keys": _NOTHING_DONE,
+    "body_too_slow": _NOTHING_DONE,
     "not_started": Over("did_not_happen", "not_started"),
     "cancelled": Over("did_not_happen", "cancelled"),
     "upstream_failed": Over("unclear", "upstream_failed"),

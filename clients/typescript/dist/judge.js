@@ -19,6 +19,7 @@ const PROBLEMS = new Map([
     ["overloaded", NOTHING_DONE],
     ["rate_limited", NOTHING_DONE],
     ["too_many_keys", NOTHING_DONE],
+    ["body_too_slow", NOTHING_DONE],
     ["not_started", { is: "did_not_happen", why: "not_started" }],
     ["cancelled", { is: "did_not_happen", why: "cancelled" }],
     ["upstream_failed", { is: "unclear", why: "upstream_failed" }],

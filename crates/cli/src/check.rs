@@ -105,6 +105,10 @@ fn as_text(config: &Config) -> String {
     for (name, value) in gateway {
         let _ = writeln!(text, "  {name:<18} {value}");
     }
+    text.push_str("\nlimits\n");
+    for (name, value) in config.limit_settings() {
+        let _ = writeln!(text, "  {name:<24} {value}");
+    }
     for rule in rules(config) {
         let title = if rule.pattern == "*" { "everything else" } else { &rule.pattern };
         let _ = writeln!(text, "\n{title}");
@@ -135,6 +139,7 @@ fn as_json(config: &Config) -> Value {
         },
         "upstream": config.upstream.shown(),
         "store": config.store.shown(),
+        "limits": config.limit_settings_json(),
         "routes": rules.collect::<Vec<_>>(),
         "webhooks": webhooks.collect::<Vec<_>>(),
         "warnings": config.warnings,

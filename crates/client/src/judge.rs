@@ -89,7 +89,8 @@ fn of_problem(problem: &Problem) -> Option<Verdict> {
         | "authorization_unavailable"
         | "overloaded"
         | "rate_limited"
-        | "too_many_keys" => NOTHING_DONE,
+        | "too_many_keys"
+        | "body_too_slow" => NOTHING_DONE,
         "not_started" => given_up(problem, Why::NotStarted),
         "cancelled" => given_up(problem, Why::Cancelled),
         // The route is not protected: to send it again could do it twice.

@@ -39,6 +39,8 @@ pub enum Code {
     AnswerNotKept,
     /// The request body is over the limit.
     TooLarge,
+    /// The request body came too slowly, or for too long.
+    BodyTooSlow,
     /// Too many requests in this scope.
     RateLimited,
     /// Too many keys in this scope.
@@ -69,7 +71,7 @@ pub enum Code {
 
 impl Code {
     /// All of them.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::ScopeMissing,
         Self::KeyMissing,
         Self::KeyInvalid,
@@ -80,6 +82,7 @@ impl Code {
         Self::KeyExpired,
         Self::AnswerNotKept,
         Self::TooLarge,
+        Self::BodyTooSlow,
         Self::RateLimited,
         Self::TooManyKeys,
         Self::UpstreamUnreachable,
@@ -127,6 +130,7 @@ impl Code {
                 ("answer_not_kept", 409, "Completed, but the answer was too large to keep")
             }
             Self::TooLarge => ("too_large", 413, "The request body is too large"),
+            Self::BodyTooSlow => ("body_too_slow", 408, "The request body came too slowly"),
             Self::RateLimited => ("rate_limited", 429, "Too many requests"),
             Self::TooManyKeys => ("too_many_keys", 429, "Too many keys"),
             Self::UpstreamUnreachable => {
@@ -235,6 +239,14 @@ impl Problem {
             problem = problem.with("answer_location", String::from_utf8_lossy(location).into());
         }
         problem
+    }
+
+    /// More requests than are taken at once: nothing was recorded, and nothing was executed.
+    #[must_use]
+    pub fn overloaded() -> Self {
+        let detail = "More requests are being executed and waiting than are taken at once. Nothing was \
+                      executed. Send the same request again later.";
+        Self::new(Code::Overloaded, detail).retry_after(Duration::from_secs(1))
     }
 
     /// The same problem with another status.

@@ -11,6 +11,7 @@ mod jobs;
 mod openapi;
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ use tower_service::Service as _;
 use crate::config::Secret;
 use crate::listener::HttpService;
 use crate::proxy::Limiter;
-use crate::public::ClientBody;
+use crate::public::{BodyRules, ClientBody, PeerConnection};
 use crate::recorder::MetricsHandle;
 
 /// What the handlers see. Clones share everything.
@@ -49,7 +50,7 @@ struct Inner {
 /// Answers the requests that come to the admin listener.
 pub(crate) struct AdminService {
     routes: Router,
-    body_timeout: Duration,
+    body_rules: BodyRules,
 }
 
 impl Admin {
@@ -64,9 +65,9 @@ impl Admin {
         Self(Arc::new(Inner { engine, limiter, stopping, token, metrics, store_error }))
     }
 
-    /// A body that stands still for longer than this is given up.
-    pub(crate) fn service(&self, body_timeout: Duration) -> AdminService {
-        AdminService { routes: self.routes(), body_timeout }
+    /// A body that comes more slowly than these rules allow is given up.
+    pub(crate) fn service(&self, body_rules: BodyRules) -> AdminService {
+        AdminService { routes: self.routes(), body_rules }
     }
 
     /// Keeps the metrics' histograms small, for as long as it runs.
@@ -107,8 +108,20 @@ impl Admin {
 impl HttpService for AdminService {
     type Body = Body;
 
-    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
-        let request = request.map(|incoming| ClientBody::new(incoming, self.body_timeout));
+    /// Operators' connections are limited in all, and not by address.
+    fn connect(&self, _: Option<IpAddr>) -> Option<PeerConnection> {
+        Some(PeerConnection::uncounted())
+    }
+
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+        connection: &PeerConnection,
+        _: usize,
+    ) -> Response<Body> {
+        // Clients' bodies may have all places that there are; operators' need none.
+        let peer = Arc::clone(connection.usage());
+        let request = request.map(|incoming| ClientBody::new(incoming, self.body_rules, None, peer));
         let answered: Result<_, Infallible> = self.routes.clone().call(request).await;
         answered.unwrap_or_else(|never| match never {})
     }

@@ -7,6 +7,7 @@ mod check;
 mod effect;
 mod error;
 mod file;
+mod limits;
 mod reconcile;
 mod request;
 mod rules;
@@ -21,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http::HeaderName;
+use ipnet::IpNet;
 use oncegate_engine::WorkerOptions;
 use oncegate_tower::Routes;
 
@@ -103,8 +105,13 @@ pub struct Listen {
     pub header_bytes_max: usize,
     /// How long a head may take to come.
     pub header_timeout: Duration,
-    /// How long a client's body may stand still, and a client may leave what it is sent unread.
+    /// How long a client's body may stand still or be slower than `body_rate_min`, and a client may
+    /// leave what it is sent unread.
     pub body_timeout: Duration,
+    /// How long a client's body may take in all.
+    pub body_deadline: Duration,
+    /// Bytes per second that a client's body must bring, beyond `body_timeout`; 0: any rate will do.
+    pub body_rate_min: u64,
     /// How long a connection may be without a request.
     pub idle_timeout: Duration,
     /// How long a tunnel (a WebSocket) may be without a byte in either direction.
@@ -152,9 +159,9 @@ pub struct Store {
 }
 
 /// How much at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Requests at all: being read, waiting, executed.
+    /// Requests that have come whole: waiting, executed. As many more may still be sending.
     pub requests_max: usize,
     /// Requests at the upstream.
     pub executions_max: usize,
@@ -162,6 +169,12 @@ pub struct Limits {
     pub queue_max: usize,
     /// How long they wait.
     pub queue_timeout: Duration,
+    /// Connections of one address.
+    pub per_peer_connections_max: usize,
+    /// Requests of one address, until their answers have been taken.
+    pub per_peer_requests_max: usize,
+    /// Addresses without these two limits; `None`: the trusted peers of the scope.
+    pub per_peer_exempt: Option<Vec<IpNet>>,
 }
 
 /// What goes on without any request.

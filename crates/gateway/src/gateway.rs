@@ -21,7 +21,7 @@ use crate::deferred::Runner;
 use crate::effects;
 use crate::listener::{Listener, ServerTls, Side, Socket};
 use crate::proxy::{Limiter, Proxy};
-use crate::public::Public;
+use crate::public::{BodyRules, Public};
 use crate::reconcile::HttpEffect;
 use crate::recorder::MetricsHandle;
 
@@ -83,7 +83,7 @@ impl Gateway {
             Admin::new(engine.clone(), limiter, stopping.clone(), config.admin.token.clone(), metrics);
         let admin_listener = Listener {
             socket: admin_socket,
-            service: Arc::new(admin.service(config.listen.body_timeout)),
+            service: Arc::new(admin.service(BodyRules::of(&config.listen))),
             settings: Listen { connections_max: config.admin.connections_max, ..config.listen.clone() },
             tls: admin_tls.as_ref().map(ServerTls::acceptor),
         };

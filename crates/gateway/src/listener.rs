@@ -6,6 +6,7 @@ mod stall;
 mod tls;
 
 use std::error::Error;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,7 +28,7 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 use crate::config::Listen;
-use crate::public::{Peer, Room, Secure};
+use crate::public::{ConnectionPlace, Peer, PeerConnection, PeerUsage, Room, Secure};
 
 use client_stream::{ClientStream, Heads};
 use socket::Accepted;
@@ -49,7 +50,16 @@ pub(crate) trait HttpService: Send + Sync + 'static {
     /// What it answers with.
     type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static;
 
-    fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Response<Self::Body>> + Send;
+    /// Counts a connection of this address, or of none on a Unix socket; `None`: it is to be closed.
+    fn connect(&self, peer: Option<IpAddr>) -> Option<PeerConnection>;
+
+    /// Answers a request of this connection; with it, its address has so many requests.
+    fn answer(
+        &self,
+        request: Request<Incoming>,
+        connection: &PeerConnection,
+        peer_requests: usize,
+    ) -> impl Future<Output = Response<Self::Body>> + Send;
 
     /// Counts a head that was refused before there was a request.
     fn count_malformed();
@@ -105,12 +115,14 @@ impl<S: HttpService> Listener<S> {
                 Accepted::Tcp(_, peer) => Some(Peer(*peer)),
                 Accepted::Unix(_) => None,
             };
+            let counted = self.service.connect(peer.map(|Peer(peer)| peer.ip()));
+            let (Some(counted), Ok(permit)) = (counted, room) else { continue };
             let connection = Connection {
                 http: Arc::clone(&http),
                 service: Arc::clone(&self.service),
                 peer,
                 watcher: graceful.watcher(),
-                room: room.ok().map(|room| Room(Arc::new(room))),
+                room: Room(Arc::new(ConnectionPlace { peer: counted, _permit: permit })),
                 settings: Arc::clone(&settings),
             };
             let tls = self.tls.clone();
@@ -144,7 +156,7 @@ struct Connection<S> {
     /// `None` on a Unix socket.
     peer: Option<Peer>,
     watcher: Watcher,
-    room: Option<Room>,
+    room: Room,
     settings: Arc<Listen>,
 }
 
@@ -154,23 +166,22 @@ impl<S: HttpService> Connection<S> {
         T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let Self { http, service, peer, watcher, room, settings } = self;
-        let use_of_it = Arc::new(Use::new());
+        let use_of_it = Arc::new(Use::new(Arc::clone(room.0.peer.usage())));
         let used = Arc::clone(&use_of_it);
         let service = service_fn(move |mut request: Request<Incoming>| {
-            let using = used.begin();
+            let (using, peer_requests) = used.begin();
             if let Some(peer) = peer {
                 request.extensions_mut().insert(peer);
             }
-            if let Some(room) = &room {
-                request.extensions_mut().insert(room.clone());
-            }
+            request.extensions_mut().insert(room.clone());
             if let Some(secure) = secure {
                 request.extensions_mut().insert(secure);
             }
             let service = Arc::clone(&service);
             let used = Arc::clone(&used);
+            let room = room.clone();
             async move {
-                let answer = service.answer(request).await;
+                let answer = service.answer(request, &room.0.peer, peer_requests).await;
                 if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
                     used.is_tunnel.store(true, Ordering::Relaxed);
                 }
@@ -206,6 +217,7 @@ impl<S: HttpService> Connection<S> {
 /// What a connection is used for.
 struct Use {
     used: Mutex<Used>,
+    peer: Arc<PeerUsage>,
     is_tunnel: AtomicBool,
 }
 
@@ -219,16 +231,18 @@ struct Used {
 }
 
 impl Use {
-    fn new() -> Self {
+    fn new(peer: Arc<PeerUsage>) -> Self {
         let used = Mutex::new(Used { begun: 0, under_way: 0, since: Instant::now(), head_since: None });
-        Self { used, is_tunnel: AtomicBool::new(false) }
+        Self { used, peer, is_tunnel: AtomicBool::new(false) }
     }
 
-    fn begin(self: &Arc<Self>) -> UnderWay {
+    /// Begins a request; how many its address has with it.
+    fn begin(self: &Arc<Self>) -> (UnderWay, usize) {
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let peer_requests = self.peer.begin_request();
         let (begun, under_way) = (used.begun + 1, used.under_way + 1);
         *used = Used { begun, under_way, since: Instant::now(), head_since: None };
-        UnderWay(Arc::clone(self))
+        (UnderWay(Arc::clone(self)), peer_requests)
     }
 
     /// Whether nothing was asked for as long as it may.
@@ -269,6 +283,7 @@ struct UnderWay(Arc<Use>);
 impl Drop for UnderWay {
     fn drop(&mut self) {
         let mut used = self.0.used.lock().unwrap_or_else(PoisonError::into_inner);
+        self.0.peer.end_request();
         used.under_way -= 1;
         used.since = Instant::now();
     }

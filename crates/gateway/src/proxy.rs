@@ -18,9 +18,10 @@ use std::time::Duration;
 
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, header};
+use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use oncegate_core::classify::Failure;
-use oncegate_tower::{Attempt, Failed, RequestBody};
+use oncegate_tower::{Attempt, Failed, RequestBody, RequestLimit as _};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tower_service::Service;
@@ -31,7 +32,7 @@ use crate::public::{ClientBody, Progress};
 pub(crate) use body::UpstreamBody;
 pub(crate) use connect::{Connector, Wire};
 pub(crate) use forward::{add_client_headers, client_host};
-pub(crate) use limiter::Limiter;
+pub(crate) use limiter::{BodyPlace, Limiter};
 
 use body::Patience;
 use pool::Pool;
@@ -123,11 +124,41 @@ impl Service<Outgoing> for Proxy {
 
     fn call(&mut self, request: Outgoing) -> Self::Future {
         let inner = Arc::clone(&self.0);
-        Box::pin(async move { inner.exchange(request).await.inspect_err(|failed| count(*failed)) })
+        Box::pin(async move {
+            // A protected request was admitted before it was recorded.
+            if request.extensions().get::<Attempt>().is_some() {
+                return inner.exchange(request).await.inspect_err(|failed| count(*failed));
+            }
+            inner.pass(request).await
+        })
     }
 }
 
+/// Bodies of a declared length up to this are read before a request takes a place; larger ones, and
+/// those of unknown length, are streamed.
+const READ_FIRST_BYTES_MAX: u64 = 64 << 10;
+
 impl Inner {
+    /// A request that no key protects: admitted here, with its body whole or as a stream.
+    async fn pass(&self, mut request: Outgoing) -> Result<Response<UpstreamBody>, Failed> {
+        let progress = request.extensions().get::<Progress>().cloned();
+        if is_read_first(&request) {
+            let (head, body) = request.into_parts();
+            // Why it did not come whole is in its progress.
+            let whole = body.collect().await.map_err(|_| Failed(Failure::Unsent))?;
+            request = Outgoing::from_parts(head, RequestBody::whole(whole.to_bytes()));
+        } else if let Some(progress) = progress.as_ref().filter(|_| !request.body().is_end_stream()) {
+            match self.limiter.begin_upload(&progress.peer()).await {
+                Ok(place) => progress.hold(place),
+                Err(full) => return Err(shed(request, full).await),
+            }
+        }
+        let Some(_place) = self.limiter.admit() else {
+            return Err(shed(request, Failed(Failure::QueueFull)).await);
+        };
+        self.exchange(request).await.inspect_err(|failed| count(*failed))
+    }
+
     async fn exchange(&self, mut request: Outgoing) -> Result<Response<UpstreamBody>, Failed> {
         let mut abandoned = self.abandoned.clone();
         let permit = match self.limiter.enter_now() {
@@ -175,6 +206,19 @@ impl Inner {
         };
         Ok(response.map(body))
     }
+}
+
+/// Whether a body is worth waiting for before it takes a place.
+fn is_read_first(request: &Outgoing) -> bool {
+    let length = request.body().size_hint().exact();
+    length.is_some_and(|bytes| (1..=READ_FIRST_BYTES_MAX).contains(&bytes))
+}
+
+/// Refuses a request such that a client which is still sending can read it.
+async fn shed(request: Outgoing, failed: Failed) -> Failed {
+    let (head, body) = request.into_parts();
+    oncegate_tower::leave(&head.headers, body).await;
+    failed
 }
 
 fn count(failed: Failed) {

@@ -5,8 +5,10 @@ mod guard;
 mod names;
 mod operations;
 pub(crate) mod path;
+mod peers;
 mod webhooks;
 
+use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -18,7 +20,9 @@ use hyper::body::Incoming;
 use oncegate::AnyStore;
 use oncegate_core::problem::{Code, Problem};
 use oncegate_engine::{Engine, Finisher};
-use oncegate_tower::{Failed, Idempotency, Idempotent, OriginalAddress, ResponseBody, Routes, count_refusal};
+use oncegate_tower::{
+    Failed, Idempotency, Idempotent, OriginalAddress, RequestLimit, ResponseBody, Routes, count_refusal,
+};
 use tokio::sync::OwnedSemaphorePermit;
 use tower_layer::Layer as _;
 use tower_service::Service as _;
@@ -34,8 +38,9 @@ use crate::reconcile::Webhook;
 
 use webhooks::Ear;
 
-pub(crate) use client_body::{BodyFault, ClientBody, Progress};
+pub(crate) use client_body::{BodyFault, BodyRules, ClientBody, Progress};
 pub(crate) use oncegate_tower::Peer;
+pub(crate) use peers::{PeerConnection, PeerLimit, PeerUpload, PeerUsage, Peers};
 
 /// It came by TLS; in a request's extensions.
 #[derive(Clone, Copy, Debug)]
@@ -43,9 +48,13 @@ pub(crate) struct Secure;
 
 /// The connection's place among those that are open; in a request's extensions, because a tunnel outlives its connection.
 #[derive(Clone)]
-pub(crate) struct Room(
-    #[expect(dead_code, reason = "held, and given back when dropped")] pub(crate) Arc<OwnedSemaphorePermit>,
-);
+pub(crate) struct Room(pub(crate) Arc<ConnectionPlace>);
+
+/// Held, and given back when dropped: to its address first, so that the next connection finds it.
+pub(crate) struct ConnectionPlace {
+    pub(crate) peer: PeerConnection,
+    pub(crate) _permit: OwnedSemaphorePermit,
+}
 
 /// What the gateway answers with.
 pub(crate) type Answer = Response<Either<ResponseBody<UpstreamBody>, Full<Bytes>>>;
@@ -60,7 +69,8 @@ pub(crate) struct Public {
     engine: Engine<AnyStore>,
     proxy: Proxy,
     limiter: Arc<Limiter>,
-    body_timeout: Duration,
+    body_rules: BodyRules,
+    peers: Arc<Peers>,
     base_path_bytes: usize,
     apart_for: Duration,
     asker: Arc<Asker>,
@@ -92,12 +102,13 @@ impl Public {
         asker: Arc<Asker>,
         config: &Config,
     ) -> Result<Self, StartError> {
-        let current = RwLock::new(Arc::new(Current::new(&engine, &proxy, config)?));
+        let current = RwLock::new(Arc::new(Current::new(&engine, &proxy, &limiter, config)?));
         Ok(Self {
             engine,
             proxy,
             limiter,
-            body_timeout: config.listen.body_timeout,
+            body_rules: BodyRules::of(&config.listen),
+            peers: Arc::new(Peers::new(&config.limits)),
             base_path_bytes: config.upstream.base_path.len(),
             apart_for: config.workers.options.apart_for,
             asker,
@@ -107,7 +118,7 @@ impl Public {
 
     /// Takes over routes and scope of another configuration. Requests that are under way end as they began.
     pub(crate) fn reload(&self, config: &Config) -> Result<(), StartError> {
-        let new = Arc::new(Current::new(&self.engine, &self.proxy, config)?);
+        let new = Arc::new(Current::new(&self.engine, &self.proxy, &self.limiter, config)?);
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = new;
         Ok(())
     }
@@ -121,9 +132,19 @@ impl Public {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    async fn answer_request(&self, request: Request<Incoming>) -> Answer {
-        let mut request = request.map(|incoming| ClientBody::new(incoming, self.body_timeout));
+    async fn answer_request(
+        &self,
+        request: Request<Incoming>,
+        connection: &PeerConnection,
+        peer_requests: usize,
+    ) -> Answer {
         let current = self.current();
+        if !connection.allows(peer_requests) {
+            return self.refuse_peer(&request, &current.routes);
+        }
+        let (limiter, peer) = (Arc::clone(&self.limiter), Arc::clone(connection.usage()));
+        let mut request =
+            request.map(|incoming| ClientBody::new(incoming, self.body_rules, Some(limiter), peer));
         current.scope.strip_untrusted(&mut request);
         let checked = guard::check(&request, &current.named_headers, self.base_path_bytes)
             .and_then(|()| guard::check_identity(&request, &current.scope))
@@ -139,11 +160,9 @@ impl Public {
             count_refusal(&answer, None);
             return answer;
         }
-        let Some(_place) = self.limiter.admit() else {
-            return Box::pin(refuse(&shed(), &current.routes, request)).await;
-        };
         if is_told {
-            let ear = Ear { engine: &self.engine, asker: &self.asker, keep_for: self.apart_for };
+            let limiter = &*self.limiter;
+            let ear = Ear { engine: &self.engine, asker: &self.asker, limiter, keep_for: self.apart_for };
             return Box::pin(webhooks::answer(ear, &current.webhooks, request)).await;
         }
         let progress = request.body().progress();
@@ -167,8 +186,23 @@ impl Public {
 impl HttpService for Public {
     type Body = Either<ResponseBody<UpstreamBody>, Full<Bytes>>;
 
-    fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Answer> + Send {
-        self.answer_request(request)
+    fn connect(&self, peer: Option<IpAddr>) -> Option<PeerConnection> {
+        let Some(peer) = peer else { return Some(PeerConnection::uncounted()) };
+        let connection = self.peers.connect(peer, &self.current().scope.trusted_peers);
+        if connection.is_none() {
+            self.peers.log(peer, PeerLimit::Connections);
+            oncegate_engine::count_refusal(PeerLimit::Connections.reason(), None);
+        }
+        connection
+    }
+
+    fn answer(
+        &self,
+        request: Request<Incoming>,
+        connection: &PeerConnection,
+        peer_requests: usize,
+    ) -> impl Future<Output = Answer> + Send {
+        self.answer_request(request, connection, peer_requests)
     }
 
     fn count_malformed() {
@@ -176,12 +210,34 @@ impl HttpService for Public {
     }
 }
 
+impl Public {
+    /// Refuses a request of an address that has too many. Its body is not waited for: that would
+    /// be one more thing that it holds.
+    fn refuse_peer(&self, request: &Request<Incoming>, routes: &Routes) -> Answer {
+        if let Some(Peer(peer)) = request.extensions().get() {
+            self.peers.log(peer.ip(), PeerLimit::Requests);
+        }
+        let words = "There are too many requests from your address at once. Nothing was executed. Send the same \
+                     request again later.";
+        let problem = Problem::new(Code::Overloaded, words).retry_after(Duration::from_secs(1));
+        let answer = refusal(&problem.counted_as(PeerLimit::Requests.reason()));
+        count_refusal(&answer, routes.of(request.method(), request.uri().path()));
+        answer
+    }
+}
+
 impl Current {
-    fn new(engine: &Engine<AnyStore>, proxy: &Proxy, config: &Config) -> Result<Self, StartError> {
+    fn new(
+        engine: &Engine<AnyStore>,
+        proxy: &Proxy,
+        limiter: &Arc<Limiter>,
+        config: &Config,
+    ) -> Result<Self, StartError> {
         let scope = config.scope.clone();
         let routes = config.layer_routes().map_err(StartError::Routes)?;
         let layer = Idempotency::new(engine.clone(), scope.clone(), routes.clone());
-        let layer = layer.operations_at(OPERATIONS);
+        let limit: Arc<dyn RequestLimit> = Arc::<Limiter>::clone(limiter);
+        let layer = layer.operations_at(OPERATIONS).limit(limit);
         let layer = match Preauthorizer::of(config, proxy)? {
             Some(preauthorizer) => layer.authorize(preauthorizer),
             None => layer,
@@ -207,21 +263,20 @@ impl Current {
     }
 }
 
-fn shed() -> Problem {
-    let words = "More requests are being executed and waiting than this gateway takes at once. Nothing was executed. Send the same \
-                 request again later.";
-    Problem::new(Code::Overloaded, words).retry_after(Duration::from_secs(1))
-}
-
 /// What a request without protection is told that got no answer.
 fn unprotected(failed: Failed, fault: Option<BodyFault>) -> Problem {
     use oncegate_core::classify::Failure;
     let failure = failed.0;
-    if failure == Failure::RequestBody {
-        return unfinished(fault);
-    }
     if failure == Failure::QueueFull {
-        return shed();
+        return Problem::overloaded();
+    }
+    if let Some(fault) = fault {
+        return fault.problem(if failure.proves_nothing_sent() {
+            "Nothing was forwarded, and nothing was executed."
+        } else {
+            "The service behind got the beginning of the request, and the connection to it was closed before \
+             its end."
+        });
     }
     if failure.proves_nothing_sent() {
         let words = format!("{failure}. Nothing was executed. Send the same request again.");
@@ -233,23 +288,6 @@ fn unprotected(failed: Failed, fault: Option<BodyFault>) -> Problem {
     );
     let status = if failure == Failure::Timeout { 504 } else { 502 };
     Problem::new(Code::UpstreamFailed, words).with_status(status)
-}
-
-/// What a client is told whose own body ended the request while it was being sent on.
-fn unfinished(fault: Option<BodyFault>) -> Problem {
-    let (code, what) = match fault {
-        Some(BodyFault::Malformed) => (
-            Code::RequestMalformed,
-            "The chunks or trailers of the body are not valid HTTP, so that another server might read another \
-             request",
-        ),
-        Some(BodyFault::BrokenOff) | None => (Code::RequestInvalid, "The body broke off"),
-    };
-    let words = format!(
-        "{what}. The service behind got the beginning of the request, and the connection to it was closed before \
-         its end."
-    );
-    Problem::new(code, words)
 }
 
 /// Gives the path its one spelling: routes are matched, requests compared and the upstream asked

@@ -53,7 +53,9 @@ impl<B> RequestBody<B> {
         Self { part: Part::Passing { body } }
     }
 
-    pub(crate) fn whole(bytes: Bytes) -> Self {
+    /// A body that was read already.
+    #[must_use]
+    pub fn whole(bytes: Bytes) -> Self {
         Self { part: Part::Whole { bytes: some_if_any(bytes) } }
     }
 

@@ -15,6 +15,7 @@ use tower_service::Service;
 use crate::authorize::Authorize;
 use crate::body::{BoxError, RequestBody};
 use crate::complete::{Again, NoBody};
+use crate::limit::RequestLimit;
 use crate::phased;
 use crate::route::Routes;
 use crate::scope::Tenant;
@@ -43,6 +44,7 @@ impl<S: Store> Idempotency<S> {
             serves_operations: may_defer,
             phases: None,
             request_time: None,
+            limit: None,
         }))
     }
 
@@ -64,6 +66,16 @@ impl<S: Store> Idempotency<S> {
     pub fn authorize(mut self, authorize: impl Authorize) -> Self {
         if let Some(shared) = Arc::get_mut(&mut self.0) {
             shared.authorize = Some(Box::new(authorize));
+        }
+        self
+    }
+
+    /// Limits how many protected requests are recorded and executed at once. Replays from the cache
+    /// are not limited. Call it before the layer is cloned.
+    #[must_use]
+    pub fn limit(mut self, limit: Arc<dyn RequestLimit>) -> Self {
+        if let Some(shared) = Arc::get_mut(&mut self.0) {
+            shared.limit = Some(limit);
         }
         self
     }

@@ -1,6 +1,7 @@
 //! Step 4: the body, whole, within its limit. And what is left of one that is refused.
 
 use std::error::Error;
+use std::fmt;
 use std::io;
 use std::time::Duration;
 
@@ -17,7 +18,20 @@ const DRAIN_BYTES_MAX: u64 = 16 << 20;
 /// …and for no longer than this.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Reads a request's body. A refusal has drained it.
+/// An error of a request's body that says how its request is refused, such as one that comes too
+/// slowly. What still comes is not read then.
+#[derive(Debug)]
+pub struct RefusedBody(pub Problem);
+
+impl fmt::Display for RefusedBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.code().title())
+    }
+}
+
+impl Error for RefusedBody {}
+
+/// Reads a request's body. A refusal has drained it, unless the body itself was refused.
 pub(crate) async fn whole<B>(headers: &HeaderMap, body: B, bytes_max: u64) -> Result<Bytes, Problem>
 where
     B: Body<Data = Bytes>,
@@ -33,7 +47,7 @@ where
     let mut first = Bytes::new();
     let mut all = BytesMut::new();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| broken(&error.into()))?;
+        let frame = frame.map_err(|error| refused_or_broken(error.into()))?;
         let Ok(data) = frame.into_data() else { continue };
         if (first.len() + all.len() + data.len()) as u64 > bytes_max {
             Box::pin(drain(body)).await;
@@ -91,8 +105,12 @@ fn too_large(bytes_max: u64) -> Problem {
     Problem::new(Code::TooLarge, words)
 }
 
-fn broken(error: &BoxError) -> Problem {
-    if is_malformed(error) {
+fn refused_or_broken(error: BoxError) -> Problem {
+    let error = match error.downcast::<RefusedBody>() {
+        Ok(refused) => return refused.0,
+        Err(error) => error,
+    };
+    if is_malformed(&error) {
         let words = "The chunks or trailers of the body are not valid HTTP, so that another server might read \
                      another request. Nothing was executed.";
         return Problem::new(Code::RequestMalformed, words);

@@ -29,6 +29,7 @@ use crate::answer::{About, Which};
 use crate::authorize::Authorize;
 use crate::body::{BoxError, RequestBody, ResponseBody};
 use crate::execute::{Ended, Work};
+use crate::limit::RequestLimit;
 use crate::phased::Offer;
 use crate::prefer::Prefer;
 use crate::refusals::count_refusal;
@@ -50,6 +51,7 @@ pub(crate) struct Shared<S: Store> {
     pub(crate) phases: Option<Offer<S>>,
     /// The field in which clients say when they first sent an operation.
     pub(crate) request_time: Option<HeaderName>,
+    pub(crate) limit: Option<Arc<dyn RequestLimit>>,
 }
 
 /// A service whose protected requests take effect once.
@@ -180,6 +182,14 @@ where
     };
     let arrival = route.arrival(scope.clone(), key.clone(), fingerprint, stored);
     let arrived = shared.engine.arrive_at_once(&route, Arrival { execution, sent_at, ..arrival });
+    // What the cache answers takes no place: retries are served also under overload.
+    let _place = match (&arrived, &shared.limit) {
+        (Err(_), Some(limit)) => match limit.admit() {
+            None => return Ok(answer::refusal(&Problem::overloaded())),
+            place => place,
+        },
+        _ => None,
+    };
     // Whatever may be said of it in a log says which request it was; of a replay nothing is.
     let span = || tracing::info_span!("idempotent", route = %route.operation(), key = key.prefix());
     let (arrived, which, span) = match arrived {

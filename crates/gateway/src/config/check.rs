@@ -14,6 +14,7 @@ use super::admin;
 use super::effect;
 use super::error::ConfigError;
 use super::file::{self, Anonymous, File, HostHeader, Http, ScopeFrom};
+use super::limits;
 use super::reconcile::{self, Environment};
 use super::request::{self, RequestRules};
 use super::rules::{self, Rule};
@@ -21,7 +22,7 @@ use super::scope::{From, ScopeRule};
 use super::secret_file;
 use super::show::without_secrets;
 use super::word::{Count, Secret, Size, Span};
-use super::{Config, Given, Limits, Listen, Store, TlsFiles, Upstream, Workers};
+use super::{Config, Given, Listen, Store, TlsFiles, Upstream, Workers};
 
 /// Where a value comes from that is not in the file.
 const UPSTREAM: &str = "--upstream (ONCEGATE_UPSTREAM)";
@@ -78,14 +79,15 @@ pub(super) fn check(file: &File, given: &Given, source: &Source<'_>) -> Result<C
     }
     let derives = |rule: &Rule| rule.policy.forward_key == ForwardKey::Derived;
     let derives = derives(&otherwise) || routes.iter().any(derives);
+    let listen = listen(file, given, source)?;
     let mut config = Config {
-        listen: listen(file, given, source)?,
+        limits: limits::limits(&file.limits, &listen, source)?,
+        listen,
         admin: admin::admin(file, given, source)?,
         upstream: upstream(file, given, source)?,
         store: store(file, given, source)?,
         scope: scope(file, source)?,
         request,
-        limits: limits(file, source)?,
         workers: workers(file, source)?,
         drain: file.shutdown.drain.map_or(Duration::from_secs(30), |span| span.0),
         routes,
@@ -116,7 +118,9 @@ fn listen(file: &File, given: &Given, source: &Source<'_>) -> Result<Listen, Con
         tls,
         header_bytes_max,
         header_timeout: typed.header_timeout.map_or(Duration::from_secs(30), |span| span.0),
-        body_timeout: typed.body_timeout.map_or(Duration::from_secs(30), |span| span.0),
+        body_timeout: limits::span(typed.body_timeout.as_ref(), limits::BODY_TIMEOUT, source)?,
+        body_deadline: limits::span(typed.body_deadline.as_ref(), limits::BODY_DEADLINE, source)?,
+        body_rate_min: typed.body_rate_min.as_ref().map_or(limits::BODY_RATE_MIN, |rate| rate.get_ref().0),
         idle_timeout: typed.idle_timeout.map_or(Duration::from_secs(75), |span| span.0),
         tunnel_idle_timeout: reconcile::span_of(
             typed.tunnel_idle_timeout.as_ref(),
@@ -333,16 +337,6 @@ fn also(typed: &file::Scope, from: &From, source: &Source<'_>) -> Result<Vec<Hea
         }
     }
     Ok(also)
-}
-
-fn limits(file: &File, source: &Source<'_>) -> Result<Limits, ConfigError> {
-    let typed = &file.limits;
-    Ok(Limits {
-        requests_max: positive(typed.requests_max.as_ref(), 4096, source)?,
-        executions_max: positive(typed.executions_max.as_ref(), 1024, source)?,
-        queue_max: typed.queue_max.as_ref().map_or(1024, |max| max.get_ref().0),
-        queue_timeout: typed.queue_timeout.map_or(Duration::from_secs(5), |span| span.0),
-    })
 }
 
 fn workers(file: &File, source: &Source<'_>) -> Result<Workers, ConfigError> {

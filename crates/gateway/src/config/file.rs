@@ -46,7 +46,9 @@ pub(crate) struct Listen {
     pub(crate) tls_key: Option<Spanned<PathBuf>>,
     pub(crate) header_bytes_max: Option<Spanned<Size>>,
     pub(crate) header_timeout: Option<Span>,
-    pub(crate) body_timeout: Option<Span>,
+    pub(crate) body_timeout: Option<Spanned<Span>>,
+    pub(crate) body_deadline: Option<Spanned<Span>>,
+    pub(crate) body_rate_min: Option<Spanned<Size>>,
     pub(crate) idle_timeout: Option<Span>,
     pub(crate) tunnel_idle_timeout: Option<Spanned<Span>>,
     pub(crate) connections_max: Option<Spanned<Count>>,
@@ -188,6 +190,9 @@ pub(crate) struct Limits {
     pub(crate) executions_max: Option<Spanned<Count>>,
     pub(crate) queue_max: Option<Spanned<Count>>,
     pub(crate) queue_timeout: Option<Span>,
+    pub(crate) per_peer_connections_max: Option<Spanned<Count>>,
+    pub(crate) per_peer_requests_max: Option<Spanned<Count>>,
+    pub(crate) per_peer_exempt: Option<Spanned<Vec<Peer>>>,
 }
 
 /// `[workers]`

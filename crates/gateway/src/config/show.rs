@@ -11,7 +11,7 @@ use oncegate_core::record::AfterRetention;
 use super::file::After;
 use super::rules::Rule;
 use super::word::{Size, Words as _};
-use super::{Store, Upstream};
+use super::{Config, Store, Upstream};
 use crate::preauthorize::Preauthorize;
 
 impl Rule {
@@ -113,6 +113,37 @@ impl Rule {
             settings.extend(reconcile::probe(probe, &policy.reconcile));
         }
         settings
+    }
+}
+
+impl Config {
+    /// What bounds clients, by the names that the settings have in the file.
+    #[must_use]
+    pub fn limit_settings(&self) -> Vec<(&'static str, String)> {
+        let (listen, limits) = (&self.listen, &self.limits);
+        let span = |span: Duration| quoted(&shown(span));
+        let exempt = limits.per_peer_exempt.as_deref().unwrap_or(&self.scope.trusted_peers);
+        let exempt: Vec<_> = exempt.iter().map(|net| quoted(&net.to_string())).collect();
+        vec![
+            ("body_timeout", span(listen.body_timeout)),
+            ("body_deadline", span(listen.body_deadline)),
+            ("body_rate_min", listen.body_rate_min.to_string()),
+            ("connections_max", listen.connections_max.to_string()),
+            ("requests_max", limits.requests_max.to_string()),
+            ("executions_max", limits.executions_max.to_string()),
+            ("queue_max", limits.queue_max.to_string()),
+            ("queue_timeout", span(limits.queue_timeout)),
+            ("per_peer_connections_max", limits.per_peer_connections_max.to_string()),
+            ("per_peer_requests_max", limits.per_peer_requests_max.to_string()),
+            ("per_peer_exempt", format!("[{}]", exempt.join(", "))),
+        ]
+    }
+
+    /// The same, for programs.
+    #[must_use]
+    pub fn limit_settings_json(&self) -> serde_json::Map<String, serde_json::Value> {
+        let settings = self.limit_settings().into_iter();
+        settings.map(|(name, value)| (name.to_owned(), json_of(&value))).collect()
     }
 }
 

@@ -11,6 +11,7 @@ use toml::Spanned;
 use super::admin;
 use super::check::Source;
 use super::file::{self, File};
+use super::limits;
 use super::reconcile;
 use super::request;
 use super::rules::Rule;
@@ -29,6 +30,8 @@ pub(super) fn warnings(config: &Config, file: &File, given: &Given, source: &Sou
     warnings.extend(check_transport(config, file, given, source));
     let from_request = request::warnings(&file.request).into_iter();
     warnings.extend(from_request.map(|(span, words)| format!("{}{words}", source.line(Some(span)))));
+    let from_limits = limits::warnings(config, file).into_iter();
+    warnings.extend(from_limits.map(|(span, words)| format!("{}{words}", source.line(Some(span)))));
     warnings.extend(check_scope(config, file, source));
     warnings.extend(check_webhooks(config, file, source));
     warnings.extend(check_preauthorization(config, file, source));

@@ -98,6 +98,7 @@ fn of_code(code: Code, policy: &Policy, scope: &ScopeRule) -> Vec<Refusal> {
             &format!("The body is larger than {}.", Size(policy.body_bytes_max)),
             "Send less. The key is still unused.",
         ),
+        Code::BodyTooSlow => one("The body came too slowly. Nothing was executed.", SAME_AGAIN),
         Code::UpstreamUnreachable if !is_deferred => {
             let problem = usual.retry_after(policy.retry_in_progress);
             vec![Refusal::of(&problem, "The API could not be reached. Nothing was executed.", SAME_AGAIN)]

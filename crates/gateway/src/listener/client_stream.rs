@@ -255,10 +255,10 @@ mod tests {
     /// An answer may contain the same bytes as an error of hyper: they pass as they are.
     #[tokio::test(start_paused = true)]
     async fn only_bytes_that_belong_to_no_answer_become_a_problem_document() {
-        let requests = Arc::new(Use::new());
+        let requests = Arc::new(Use::new(Arc::default()));
         let (near, mut far) = tokio::io::duplex(4096);
         let mut stream = ClientStream::new(near, Arc::clone(&requests), HEADS);
-        let under_way = requests.begin();
+        let (under_way, _) = requests.begin();
         stream.write_all(BARE).await.unwrap();
         stream.flush().await.unwrap();
         drop(under_way);
@@ -284,7 +284,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_still_comes_is_dropped_for_a_while_before_the_connection_closes() {
         let (near, mut far) = tokio::io::duplex(16);
-        let mut stream = ClientStream::new(near, Arc::new(Use::new()), HEADS);
+        let mut stream = ClientStream::new(near, Arc::new(Use::new(Arc::default())), HEADS);
         let begun = Instant::now();
         let closing = tokio::spawn(async move { stream.shutdown().await });
         // More than the buffer holds, and then a client that keeps its side open.
@@ -295,7 +295,7 @@ mod tests {
         assert_eq!(begun.elapsed(), Duration::from_millis(500));
         // A client that sends without end.
         let (near, mut far) = tokio::io::duplex(16);
-        let mut stream = ClientStream::new(near, Arc::new(Use::new()), HEADS);
+        let mut stream = ClientStream::new(near, Arc::new(Use::new(Arc::default())), HEADS);
         let begun = Instant::now();
         let closing = tokio::spawn(async move { stream.shutdown().await });
         while far.write_all(&[0; 1]).await.is_ok() && !closing.is_finished() {
@@ -316,7 +316,7 @@ mod tests {
             ("a message", false, true, false),
             ("", false, false, false),
         ] {
-            let requests = Arc::new(Use::new());
+            let requests = Arc::new(Use::new(Arc::default()));
             let _under_way = is_under_way.then(|| requests.begin());
             requests.is_tunnel.store(is_tunnel, std::sync::atomic::Ordering::Relaxed);
             let (near, mut far) = tokio::io::duplex(4096);

@@ -5,13 +5,14 @@ use http::{Method, Request};
 use http_body_util::Either;
 use oncegate_core::identity::RecordId;
 use oncegate_core::problem::{Code, Problem};
-use oncegate_core::record::Execution;
+use oncegate_tower::RequestLimit as _;
 
-use super::{Answer, ClientBody, Current, OPERATIONS, Public, refusal, shed};
+use super::{Answer, ClientBody, Current, OPERATIONS, Public, refusal};
 
 pub(super) async fn answer(public: &Public, current: &Current, request: Request<ClientBody>) -> Answer {
     let (head, body) = request.into_parts();
     oncegate_tower::leave(&head.headers, body).await;
+    let Some(_place) = public.limiter.admit() else { return refusal(&Problem::overloaded()) };
     let id = head.uri.path().strip_prefix(OPERATIONS).and_then(|id| id.parse::<RecordId>().ok());
     let (Some(id), &Method::GET | &Method::HEAD | &Method::DELETE) = (id, &head.method) else {
         return refusal(&not_found());
@@ -29,14 +30,6 @@ pub(super) async fn answer(public: &Public, current: &Current, request: Request<
     if head.method == Method::DELETE {
         return current.layer.cancel_operation(&row).await.map(Either::Left);
     }
-    // Whoever waits takes a place, as every other request does; what ran inline is not waited for.
-    let _place = match row.execution {
-        Execution::Inline => None,
-        Execution::Deferred => match public.limiter.admit() {
-            None => return refusal(&shed()),
-            place => place,
-        },
-    };
     current.layer.show_operation(&head, row).await.map(Either::Left)
 }
 

@@ -14,12 +14,14 @@ use oncegate_core::identity::RecordId;
 use oncegate_core::problem::{Code, Problem};
 use oncegate_engine::{About, Engine, Heard, Life, Message, Says};
 use oncegate_store::StoreError;
+use oncegate_tower::{RefusedBody, RequestLimit as _};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use std::sync::Arc;
 
 use super::{Answer, ClientBody, own, refusal};
 use crate::ask::Asker;
+use crate::proxy::Limiter;
 use crate::reconcile::{Claim, Reading, RecordName, Said, Scheme, Told, Webhook, read};
 
 /// Where providers tell.
@@ -33,6 +35,7 @@ pub(super) struct Ear<'a> {
     pub(super) engine: &'a Engine<AnyStore>,
     /// Knows how large an answer each route keeps.
     pub(super) asker: &'a Asker,
+    pub(super) limiter: &'a Limiter,
     /// How long an event about a key that was never seen is kept.
     pub(super) keep_for: Duration,
 }
@@ -56,7 +59,17 @@ pub(super) async fn answer(ear: Ear<'_>, webhooks: &[Webhook], request: Request<
             let words = "the event is larger than `body_bytes_max` of this webhook";
             return told(webhook, "too_large", StatusCode::PAYLOAD_TOO_LARGE, words);
         }
-        Err(_) => return told(webhook, "cut_off", StatusCode::BAD_REQUEST, "the event did not come whole"),
+        Err(error) => {
+            if let Some(RefusedBody(problem)) = error.downcast_ref() {
+                count(webhook, problem.reason());
+                return refusal(problem);
+            }
+            return told(webhook, "cut_off", StatusCode::BAD_REQUEST, "the event did not come whole");
+        }
+    };
+    let Some(_place) = ear.limiter.admit() else {
+        count(webhook, "overloaded");
+        return refusal(&Problem::overloaded());
     };
     let now = ear.engine.now().at;
     if let Err(unverified) = webhook.verify(&head.headers, &body, now) {

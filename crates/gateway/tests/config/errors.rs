@@ -24,6 +24,10 @@ const WRONG: &[(&str, &str)] = &[
         "2:20: invalid value: integer `-1`, expected a number of bytes, such as 4096, \"64 KiB\" or \"1 MiB\"",
     ),
     ("[listen]\nconnections_max = 0", "2:19: expected a number from 1 to 16777216"),
+    ("[listen]\nbody_timeout = \"0s\"", "2:16: must be greater than zero"),
+    ("[listen]\nbody_deadline = \"0s\"", "2:17: must be greater than zero"),
+    ("[limits]\nper_peer_connections_max = 0", "2:28: expected a number from 1 to 16777216"),
+    ("[limits]\nper_peer_requests_max = 0", "2:25: expected a number from 1 to 16777216"),
     (
         "[listen]\nheader_timeout = 30",
         "2:18: invalid type: integer `30`, expected a span of time with its unit, such as \"90s\", \"5m\", \"1h 30m\" or \"2d\"",

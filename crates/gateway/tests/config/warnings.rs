@@ -304,3 +304,58 @@ fn a_store_named_by_a_variable_or_a_file() {
         assert!(error.contains(expected), "{text}: {error}");
     }
 }
+
+/// Each of these lets one client block all others again.
+#[test]
+fn limits_that_are_none() {
+    let of_listen = |line: &str| format!("[listen]\n{line}");
+    let of_limits = |line: &str| format!("[limits]\n{line}");
+    let risky = [
+        (
+            of_listen("body_timeout = \"1h\""),
+            "listen.body_timeout = \"1h\": a client may send nothing for so long and hold its place; say 5m or less",
+        ),
+        (
+            of_listen("body_deadline = \"1d\""),
+            "listen.body_deadline = \"1d\": a client may hold a place for so long with one slow body; say 2h or less",
+        ),
+        (
+            of_listen("body_rate_min = 0"),
+            "listen.body_rate_min = 0: a client that sends a byte before every body_timeout holds its place until body_deadline; drop the setting, or say 240",
+        ),
+        (
+            of_listen("body_rate_min = \"1 MiB\""),
+            "listen.body_rate_min = 1048576: clients on slow networks cannot send anything larger than what they send within body_timeout; say 65536 or less",
+        ),
+        (
+            of_limits("per_peer_connections_max = 5001"),
+            "limits.per_peer_connections_max = 5001: one address can take more than half of listen.connections_max (10000); say 5000 or less, and name proxies in front in limits.per_peer_exempt",
+        ),
+        (
+            of_limits("per_peer_requests_max = 2049"),
+            "limits.per_peer_requests_max = 2049: one address can take more than half of limits.requests_max (4096); say 2048 or less, and name proxies in front in limits.per_peer_exempt",
+        ),
+        (
+            of_limits("per_peer_exempt = [\"10.0.0.0/8\", \"0.0.0.0/0\"]"),
+            "limits.per_peer_exempt contains 0.0.0.0/0: no limit holds for any of these addresses, so that one client can block all others; name only the proxies in front",
+        ),
+    ];
+    for (text, words) in risky {
+        check(&text, &[&format!("line 6: {words}")]);
+    }
+    check(&of_listen("body_timeout = \"5m\"\nbody_deadline = \"2h\"\nbody_rate_min = \"64 KiB\""), &[]);
+    let limits =
+        "per_peer_connections_max = 5000\nper_peer_requests_max = 2048\nper_peer_exempt = [\"10.0.0.0/8\"]";
+    check(&of_limits(limits), &[]);
+}
+
+#[test]
+fn an_address_has_a_quarter_unless_the_file_says_more() {
+    let limits = |text: &str| parse(text).unwrap().limits;
+    let most = limits("");
+    assert_eq!((most.per_peer_connections_max, most.per_peer_requests_max), (1024, 1024));
+    let quarter = limits("[listen]\nconnections_max = 100\n[limits]\nrequests_max = 40");
+    assert_eq!((quarter.per_peer_connections_max, quarter.per_peer_requests_max), (25, 10));
+    let least = limits("[listen]\nconnections_max = 1\n[limits]\nrequests_max = 2");
+    assert_eq!((least.per_peer_connections_max, least.per_peer_requests_max), (1, 1));
+}

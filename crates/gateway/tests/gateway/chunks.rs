@@ -89,7 +89,8 @@ async fn an_open_request_that_breaks_off_is_the_clients_fault() {
         if hangs_up {
             tokio::io::AsyncWriteExt::shutdown(&mut client.write).await.unwrap();
         }
-        client.reply().await.expect_problem(400, "request_invalid");
+        let (status, code) = if hangs_up { (400, "request_invalid") } else { (408, "body_too_slow") };
+        client.reply().await.expect_problem(status, code);
         assert_eq!(stage.runs(), 0, "the upstream had no whole request");
     }
 }

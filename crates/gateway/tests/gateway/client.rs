@@ -4,6 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpSocket, TcpStream};
@@ -165,6 +166,14 @@ impl Connection {
         let mut byte = [0];
         let read = self.read.get_mut().try_read(&mut byte);
         self.read.buffer().is_empty() && read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    }
+
+    /// Whether nothing has come yet, and the other side has not closed. What has come can still be
+    /// read.
+    pub(crate) fn is_open_and_silent(&mut self) -> bool {
+        let mut byte = [0];
+        let peeked = tokio::task::unconstrained(self.read.get_mut().peek(&mut byte)).now_or_never();
+        peeked.is_none() && self.read.buffer().is_empty()
     }
 
     /// Sends it and reads the reply.

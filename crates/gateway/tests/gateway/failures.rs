@@ -248,8 +248,8 @@ async fn half_a_request() {
         gone.send(wire::read_body(&mut stream, &headers).await.is_err()).unwrap();
     });
     let mut client = Connection::to(gateway.address()).await;
-    client.write(Call::anonymous("PUT", "/upload").body("0123456789").head()).await;
-    client.write("01234").await;
+    client.write(Call::anonymous("PUT", "/upload").chunked().head()).await;
+    client.write(wire::chunk(b"01234")).await;
     drop(client);
     assert!(within(hung_up).await.unwrap(), "what is behind sees that the rest is missing");
 }

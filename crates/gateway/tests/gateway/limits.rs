@@ -56,6 +56,38 @@ async fn some_run_some_wait_and_the_rest_is_shed() {
     stage.send(&Call::pay("four")).await.expect_first(200, "run 4");
 }
 
+/// Retries of what is done were refused together with what is new, so that their clients sent them
+/// again and again.
+#[tokio::test]
+async fn replays_are_served_while_new_requests_are_shed() {
+    for limits in ["executions_max = 1\nqueue_max = 0", "requests_max = 1\nper_peer_requests_max = 9"] {
+        let (gate, stage) = stage(limits).await;
+        gate.open();
+        stage.send(&Call::pay("done")).await.expect_first(200, "run 1");
+        gate.entered().await;
+        let mut hanging = Call::pay("hanging").open(stage.addr()).await;
+        gate.entered().await;
+        for _ in 0..3 {
+            stage.send(&Call::pay("done")).await.expect_replay(200, "run 1");
+            let other = Call::post("/payments").key("done").json(r#"{"amount":200}"#);
+            stage.send(&other).await.expect_problem(422, "key_reused");
+            let shed = stage.send(&Call::pay("new")).await;
+            shed.expect_problem(503, "overloaded");
+            shed.expect_retry_after(Some(1));
+            stage.send(&Call::get("/")).await.expect_problem(503, "overloaded");
+            // What is asked about operations is admitted like all else.
+            let operation = Call::get("/.oncegate/operations/op_00000000000000000000000000");
+            stage.send(&operation).await.expect_problem(503, "overloaded");
+        }
+        assert_eq!(stage.state("new").await, None, "no record of what was shed");
+        assert_eq!(stage.runs(), 2);
+        gate.open();
+        hanging.reply().await.expect_first(200, "run 2");
+        gate.open();
+        stage.send(&Call::pay("new")).await.expect_first(200, "run 3");
+    }
+}
+
 /// The upstream is still at work on it, so its place is not free.
 #[tokio::test]
 async fn a_client_that_hangs_up_keeps_its_place() {
@@ -89,7 +121,8 @@ async fn a_large_request_that_is_shed() {
     let mut running = Call::get("/").open(stage.addr()).await;
     gate.entered().await;
     let large = "x".repeat(8 << 20);
-    for call in [Call::pay("one").body(&large), Call::anonymous("PUT", "/").body(&large).chunked()] {
+    let keyed = Call::post("/payments").key("one").body(&large[..1 << 20]);
+    for call in [keyed, Call::anonymous("PUT", "/").body(&large).chunked()] {
         stage.send(&call).await.expect_problem(503, "overloaded");
     }
     gate.open();

@@ -38,6 +38,7 @@ mod reply;
 mod reuse;
 mod scope;
 mod shutdown;
+mod slow;
 mod spelling;
 mod store;
 mod streaming;

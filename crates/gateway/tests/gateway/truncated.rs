@@ -116,9 +116,9 @@ async fn a_whole_answer_before_a_reset_is_whole() {
         peer.write_raw(&[answer, frame(RST_STREAM, 0, stream, &NO_ERROR)].concat()).await.unwrap();
         while peer.read().await.is_ok() {}
     });
-    let upload = Call::anonymous("PUT", "/upload").body("0123456789");
+    let upload = Call::anonymous("PUT", "/upload").chunked();
     let mut client = crate::client::Connection::to(gateway.address()).await;
     client.write(upload.head()).await;
-    client.write("01234").await;
+    client.write(crate::wire::chunk(b"01234")).await;
     client.reply().await.expect_first(200, "whole");
 }
