@@ -17,7 +17,7 @@ use oncegate_core::record::Record;
 use oncegate_engine::{Asking, Found, Patience};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::config::{Config, Http, Rule, Upstream};
+use crate::config::{Authorities, Config, Http, Rule, Trust, Upstream};
 use crate::proxy::{Connector, Wire};
 use crate::reconcile::{About, Judgement, Probe, ProbeAnswer, Question, Target, judge};
 
@@ -81,7 +81,7 @@ impl Asker {
             Ok(question) => question,
             Err(unaskable) => return Found::NotKnown(unaskable.to_string().into()),
         };
-        match self.ask(question, probe.body_bytes_max).await {
+        match self.ask(question, probe).await {
             Ok((status, headers, body)) => {
                 let answer = ProbeAnswer { status, headers: &headers, body: &body };
                 match judge(probe, &answer, &about) {
@@ -96,8 +96,9 @@ impl Asker {
         }
     }
 
-    async fn ask(&self, question: Question, bytes_max: u64) -> Result<Answered, Unanswered> {
-        send(&self.upstream, question, Bytes::new(), bytes_max).await
+    async fn ask(&self, question: Question, probe: &Probe) -> Result<Answered, Unanswered> {
+        let upstream = server(&self.upstream, &question.target, probe.tls_ca.as_ref())?;
+        send(&upstream, question, Bytes::new(), probe.body_bytes_max).await
     }
 }
 
@@ -117,20 +118,23 @@ impl From<String> for Unanswered {
     }
 }
 
-/// One exchange, on a connection of its own: one that hangs holds up nobody.
+/// One exchange with this server, on a connection of its own: one that hangs delays no other.
 pub(crate) async fn send(
-    upstream: &Upstream,
+    server: &Upstream,
     question: Question,
     body: Bytes,
     bytes_max: u64,
 ) -> Result<Answered, Unanswered> {
     let Question { target, method, headers } = question;
-    let (upstream, path) = whom(upstream, &target)?;
-    let connector = Connector::new(&upstream).map_err(|error| error.to_string())?;
+    let path = match target {
+        Target::Upstream(path) => format!("{}{path}", server.base_path),
+        Target::Elsewhere(uri) => path_of(&uri),
+    };
+    let connector = Connector::new(server).map_err(|error| error.to_string())?;
     let mut request = Request::builder().method(method).uri(path).body(Full::new(body));
     if let Ok(request) = &mut request {
         *request.headers_mut() = headers;
-        let host = upstream.authority.as_str().parse().map_err(|_| "its host is no header".to_owned())?;
+        let host = server.authority.as_str().parse().map_err(|_| "its host is no header".to_owned())?;
         request.headers_mut().insert(header::HOST, host);
     }
     let request = request.map_err(|error| error.to_string())?;
@@ -143,16 +147,21 @@ pub(crate) async fn send(
     Ok(answered?)
 }
 
-fn whom(upstream: &Upstream, target: &Target) -> Result<(Upstream, String), String> {
-    let one = Upstream { http: Http::One, ..upstream.clone() };
-    match target {
-        Target::Upstream(path) => Ok((one, format!("{}{path}", upstream.base_path))),
+/// The server that is asked: the upstream by its path, or another one by its whole URL.
+pub(crate) fn server(
+    upstream: &Upstream,
+    target: &Target,
+    more: Option<&Authorities>,
+) -> Result<Upstream, String> {
+    let (authority, is_tls, trust) = match target {
+        Target::Upstream(_) => (upstream.authority.clone(), upstream.is_tls, upstream.trust.and(more)),
         Target::Elsewhere(uri) => {
             let authority = uri.authority().cloned().ok_or("its URL has no host")?;
             let is_tls = uri.scheme() == Some(&http::uri::Scheme::HTTPS);
-            Ok((Upstream { authority, is_tls, base_path: String::new(), ..one }, path_of(uri)))
+            (authority, is_tls, Trust::system_and(more))
         }
-    }
+    };
+    Ok(Upstream { authority, is_tls, trust, http: Http::One, ..upstream.clone() })
 }
 
 impl oncegate_engine::Probe for Asker {

@@ -14,11 +14,12 @@ mod rules;
 mod scope;
 mod secret_file;
 mod show;
+mod trust;
 mod warnings;
 mod word;
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use http::HeaderName;
@@ -35,6 +36,7 @@ pub use rules::Rule;
 pub(crate) use scope::From;
 pub use scope::ScopeRule;
 pub use secret_file::store_url;
+pub use trust::{Authorities, Trust};
 pub use word::Secret;
 pub(crate) use word::{Size, Words};
 
@@ -141,8 +143,8 @@ pub struct Upstream {
     pub idle_max: usize,
     /// How long a connection may be idle.
     pub idle_timeout: Duration,
-    /// Certificates that are trusted instead of the system's.
-    pub tls_ca: Option<PathBuf>,
+    /// Who may vouch for its certificate.
+    pub trust: Trust,
 }
 
 /// Where records are kept.

@@ -47,7 +47,11 @@ impl OverHttp {
             // However often it is asked.
             Err(words) => return Sent::Refused(words.into()),
         };
-        match ask::send(&self.upstream, question, body, self.effect.body_bytes_max).await {
+        let server = match ask::server(&self.upstream, &question.target, self.effect.tls_ca.as_ref()) {
+            Ok(server) => server,
+            Err(words) => return Sent::Refused(words.into()),
+        };
+        match ask::send(&server, question, body, self.effect.body_bytes_max).await {
             Ok((status, headers, body)) => {
                 let answer = ProbeAnswer { status, headers: &headers, body: &body };
                 self.effect.sent(&answer, SystemTime::now())

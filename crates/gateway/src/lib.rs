@@ -20,9 +20,9 @@ mod recorder;
 pub mod story;
 
 pub use config::{
-    Admin, Ambiguous, Config, ConfigError, Environment, Given, HostHeader, Http, Limits, Listen,
-    ListenAddress, PathCase, PathParams, RequestRules, Rule, ScopeRule, Secret, Store, TlsFiles, Upstream,
-    store_url,
+    Admin, Ambiguous, Authorities, Config, ConfigError, Environment, Given, HostHeader, Http, Limits, Listen,
+    ListenAddress, PathCase, PathParams, RequestRules, Rule, ScopeRule, Secret, Store, TlsFiles, Trust,
+    Upstream, store_url,
 };
 pub use contract::contract;
 pub use gateway::{Gateway, Reloaded, StartError};

@@ -17,7 +17,7 @@ use oncegate_core::problem::{Code, Problem};
 use oncegate_engine::Route;
 use oncegate_tower::{Authorize, Checking, Denied};
 
-use crate::config::{Config, ConfigError, Http, Rule, Upstream};
+use crate::config::{Authorities, Config, ConfigError, Http, Rule, Trust, Upstream};
 use crate::proxy::{Client, Proxy, add_client_headers};
 use crate::reconcile::Target;
 
@@ -35,6 +35,8 @@ pub struct Preauthorize {
     pub target: Target,
     /// How long the answer may take.
     pub timeout: Duration,
+    /// Who may vouch for the certificate of the service, besides those who may anyway.
+    pub tls_ca: Option<Authorities>,
     /// Headers of the request that are sent along, besides those that identify the caller.
     pub headers: Vec<HeaderName>,
 }
@@ -71,7 +73,7 @@ impl Preauthorizer {
         let mut clients: Vec<(Upstream, Arc<Client>)> = Vec::new();
         let mut check = |rule: &Rule| -> Result<Option<Check>, ConfigError> {
             let Some(asks) = rule.preauthorize.as_ref().filter(|_| !rule.is_off()) else { return Ok(None) };
-            let (upstream, path) = service(&asks.target, &config.upstream)?;
+            let (upstream, path) = service(asks, &config.upstream)?;
             let known = clients.iter().find(|(known, _)| *known == upstream);
             let client = if let Some((_, client)) = known {
                 Arc::clone(client)
@@ -170,19 +172,22 @@ impl Check {
 }
 
 /// Who is asked, and at which path.
-fn service(target: &Target, upstream: &Upstream) -> Result<(Upstream, PathAndQuery), ConfigError> {
+fn service(asks: &Preauthorize, upstream: &Upstream) -> Result<(Upstream, PathAndQuery), ConfigError> {
     let wrong = |words: String| ConfigError::of("preauthorize", words);
-    match target {
+    let more = asks.tls_ca.as_ref();
+    match &asks.target {
         Target::Upstream(path) => {
             let path = format!("{}{path}", upstream.base_path).parse();
-            Ok((upstream.clone(), path.map_err(|_| wrong("the path is too long".to_owned()))?))
+            let service = Upstream { trust: upstream.trust.and(more), ..upstream.clone() };
+            Ok((service, path.map_err(|_| wrong("the path is too long".to_owned()))?))
         }
         Target::Elsewhere(url) => {
             let authority = url.authority().cloned();
             let authority = authority.ok_or_else(|| wrong("the URL has no host".to_owned()))?;
             let is_tls = url.scheme() == Some(&http::uri::Scheme::HTTPS);
             let path = url.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
-            let service = Upstream { authority, is_tls, http: Http::Auto, ..upstream.clone() };
+            let trust = Trust::system_and(more);
+            let service = Upstream { authority, is_tls, trust, http: Http::Auto, ..upstream.clone() };
             Ok((service, path))
         }
     }

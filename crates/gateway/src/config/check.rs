@@ -21,6 +21,7 @@ use super::rules::{self, Rule};
 use super::scope::{From, ScopeRule};
 use super::secret_file;
 use super::show::without_secrets;
+use super::trust::{self, Trust};
 use super::word::{Count, Secret, Size, Span};
 use super::{Config, Given, Listen, Store, TlsFiles, Upstream, Workers};
 
@@ -199,7 +200,7 @@ fn upstream(file: &File, given: &Given, source: &Source<'_>) -> Result<Upstream,
         host: typed.host.map_or(HostHeader::Upstream, |word| word.0),
         idle_max: typed.idle_max.map_or(256, |max| max.0),
         idle_timeout: typed.idle_timeout.map_or(Duration::from_secs(4), |span| span.0),
-        tls_ca: typed.tls_ca.as_ref().map(|path| source.file(path.get_ref())),
+        trust: Trust::only(trust::authorities(typed.tls_ca.as_ref(), source)?),
     })
 }
 

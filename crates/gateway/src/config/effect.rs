@@ -8,6 +8,7 @@ use super::check::Source;
 use super::error::ConfigError;
 use super::file::reconcile as typed;
 use super::reconcile::{build, count_of, header_name, question_headers, size_of, span_of, target};
+use super::trust;
 use crate::reconcile::{Condition, HttpEffect, Inserted, Statuses, Variable};
 
 /// By which a provider says that it has not acted, and may later.
@@ -78,6 +79,7 @@ fn effect(typed: &Spanned<typed::Effect>, source: &Source<'_>) -> Result<HttpEff
         headers,
         key_header,
         body: body.transpose()?,
+        tls_ca: trust::authorities(typed.tls_ca.as_ref(), source)?,
         body_bytes_max: size_of(typed.body_bytes_max.as_ref(), source)?,
         delivered: conditions(typed.delivered.as_ref(), &[Statuses::Class(2)]),
         later: conditions(typed.later.as_ref(), &LATER.map(Statuses::One)),

@@ -277,6 +277,7 @@ pub(crate) enum Preauthorize {
         url: String,
         timeout: Option<Span>,
         headers: Vec<String>,
+        tls_ca: Option<PathBuf>,
     },
 }
 
@@ -289,17 +290,18 @@ impl<'de> Deserialize<'de> for Preauthorize {
             timeout: Option<Span>,
             #[serde(default)]
             headers: Vec<String>,
+            tls_ca: Option<PathBuf>,
         }
         const EXPECTED: &str =
             "expected { url = \"/auth/check\", timeout = \"2s\", headers = [\"x-api-key\"] } or \"off\"";
         match toml::Value::deserialize(deserializer)? {
             toml::Value::String(text) if text == "off" => Ok(Self::Off),
             value @ toml::Value::Table(_) => {
-                let Table { url, timeout, headers } =
+                let Table { url, timeout, headers, tls_ca } =
                     value.try_into().map_err(|error: toml::de::Error| {
                         D::Error::custom(format!("{}; {EXPECTED}", error.message()))
                     })?;
-                Ok(Self::Ask { url, timeout, headers })
+                Ok(Self::Ask { url, timeout, headers, tls_ca })
             }
             _ => Err(D::Error::custom(EXPECTED)),
         }

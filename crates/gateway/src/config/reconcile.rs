@@ -13,6 +13,7 @@ use toml::Spanned;
 use super::check::Source;
 use super::error::ConfigError;
 use super::file::reconcile as typed;
+use super::trust;
 use super::word::{Count, Secret, Size, Span};
 use crate::reconcile::{
     Body, Build, Case, Condition, HeaderTemplate, Inserted, Method, Probe, Proof, RecordAt, Scheme,
@@ -68,6 +69,7 @@ pub(super) fn probe(typed: &Spanned<typed::Probe>, source: &Source<'_>) -> Resul
         url,
         method: typed.method.as_ref().map_or(Method::Get, |method| method.get_ref().0),
         headers: question_headers(&typed.headers.0, source)?,
+        tls_ca: trust::authorities(typed.tls_ca.as_ref(), source)?,
         timeout: span_of(typed.timeout.as_ref(), Duration::from_secs(10), source)?,
         body_bytes_max: size_of(typed.body_bytes_max.as_ref(), source)?,
         happened: of_successes(happened),

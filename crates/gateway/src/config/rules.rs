@@ -17,6 +17,7 @@ use super::check::Source;
 use super::error::ConfigError;
 use super::file::{self, After, Rules};
 use super::reconcile;
+use super::trust;
 use crate::preauthorize::Preauthorize;
 use crate::reconcile::Probe;
 
@@ -248,7 +249,7 @@ fn preauthorize(
     source: &Source<'_>,
 ) -> Result<Option<Arc<Preauthorize>>, ConfigError> {
     let Some(typed) = &rules.preauthorize else { return Ok(inherited) };
-    let file::Preauthorize::Ask { url, timeout, headers } = typed.get_ref() else { return Ok(None) };
+    let file::Preauthorize::Ask { url, timeout, headers, tls_ca } = typed.get_ref() else { return Ok(None) };
     let at = |message: &str| source.error(&typed.span(), message);
     let timeout = timeout.map_or(PREAUTHORIZE_TIMEOUT, |span| span.0);
     if timeout.is_zero() {
@@ -257,7 +258,9 @@ fn preauthorize(
     let headers = headers_of(&Spanned::new(typed.span(), headers.clone()), source)?;
     let headers = headers.iter().filter_map(|name| name.parse().ok()).collect();
     let target = reconcile::target(&Spanned::new(typed.span(), url.clone()), source)?;
-    Ok(Some(Arc::new(Preauthorize { target, timeout, headers })))
+    let tls_ca = tls_ca.as_ref().map(|path| Spanned::new(typed.span(), path.clone()));
+    let tls_ca = trust::authorities(tls_ca.as_ref(), source)?;
+    Ok(Some(Arc::new(Preauthorize { target, timeout, tls_ca, headers })))
 }
 
 /// How long a service may think about a caller, where the file says nothing.

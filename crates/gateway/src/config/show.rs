@@ -223,7 +223,14 @@ fn quoted(text: &str) -> String {
 fn preauthorize(asked: &Preauthorize) -> String {
     let names: Vec<Box<str>> = asked.headers.iter().map(|name| name.as_str().into()).collect();
     let headers = if names.is_empty() { String::new() } else { format!(", headers = {}", list(&names)) };
-    format!("{{ url = {}, timeout = {}{headers} }}", quoted(&asked.url()), quoted(&shown(asked.timeout)))
+    let tls_ca = asked.tls_ca.as_ref();
+    let tls_ca = tls_ca
+        .map_or_else(String::new, |file| format!(", tls_ca = {}", quoted(&file.path.to_string_lossy())));
+    format!(
+        "{{ url = {}, timeout = {}{headers}{tls_ca} }}",
+        quoted(&asked.url()),
+        quoted(&shown(asked.timeout))
+    )
 }
 
 fn list(names: &[Box<str>]) -> String {

@@ -1,17 +1,15 @@
-//! TLS towards the upstream.
+//! TLS towards the upstream, and towards servers that are asked or told something.
 
 use std::io;
-use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::config::{ConfigError, Http, Upstream};
+use crate::config::{ConfigError, Http, Trust, Upstream};
 
 /// Shakes hands with one host.
 pub(super) struct Tls {
@@ -24,10 +22,7 @@ impl Tls {
         let wrong = |message: String| ConfigError::of("upstream", message);
         let name = ServerName::try_from(host.to_owned());
         let name = name.map_err(|_| wrong(format!("{host:?} cannot be the name on a certificate")))?;
-        let roots = match &upstream.tls_ca {
-            Some(path) => of_file(path)?,
-            None => of_system()?,
-        };
+        let roots = roots(&upstream.trust)?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -46,26 +41,20 @@ impl Tls {
     }
 }
 
-fn of_file(path: &Path) -> Result<RootCertStore, ConfigError> {
-    let wrong =
-        |message: String| ConfigError::of("upstream.tls_ca", format!("{}: {message}", path.display()));
-    let mut roots = RootCertStore::empty();
-    let certificates = CertificateDer::pem_file_iter(path).map_err(|error| wrong(error.to_string()))?;
-    for certificate in certificates {
-        let certificate = certificate.map_err(|error| wrong(error.to_string()))?;
-        roots.add(certificate).map_err(|error| wrong(error.to_string()))?;
-    }
-    if roots.is_empty() {
-        return Err(wrong("holds no certificate; expected PEM".to_owned()));
-    }
-    Ok(roots)
-}
-
-fn of_system() -> Result<RootCertStore, ConfigError> {
+/// The authorities of this machine, loaded when the first connection needs them.
+static SYSTEM: LazyLock<RootCertStore> = LazyLock::new(|| {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    roots
+});
+
+fn roots(trust: &Trust) -> Result<RootCertStore, ConfigError> {
+    let mut roots = if trust.has_system { SYSTEM.clone() } else { RootCertStore::empty() };
+    // They were checked when the configuration was read.
+    let files = trust.files.iter().flat_map(|file| file.certificates.iter().cloned());
+    roots.add_parsable_certificates(files);
     if roots.is_empty() {
-        let words = "this system trusts no certificates at all; say which to trust with upstream.tls_ca";
+        let words = "this system trusts no certificates at all; name a file of those to trust with `tls_ca`";
         return Err(ConfigError::of("upstream", words));
     }
     Ok(roots)

@@ -15,6 +15,7 @@ use super::document::Document;
 use super::probe::{ProbeAnswer, Question, Target, reference};
 use super::template::{HeaderTemplate, Inserted};
 use super::why::Why;
+use crate::config::Authorities;
 
 /// Whoever answers so says something of himself, and nothing of the job.
 const OUT_OF_ORDER: u16 = 503;
@@ -34,6 +35,8 @@ pub struct HttpEffect {
     pub key_header: HeaderName,
     /// What is said, with insertions of the job's payload; `None`: the payload as it is.
     pub body: Option<Inserted>,
+    /// Who may vouch for the certificate of the server, besides those who may anyway.
+    pub tls_ca: Option<Authorities>,
     /// The largest answer that is read.
     pub body_bytes_max: u64,
     /// One of these holds: the provider has done it.

@@ -17,6 +17,7 @@ use super::document::Document;
 use super::life::Proof;
 use super::template::{HeaderTemplate, UrlTemplate, Variable};
 use super::why::Why;
+use crate::config::Authorities;
 
 /// How to find out, over HTTP, what became of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub struct Probe {
     pub method: Method,
     /// With which headers.
     pub headers: Vec<(HeaderName, HeaderTemplate)>,
+    /// Who may vouch for the certificate of the server, besides those who may anyway.
+    pub tls_ca: Option<Authorities>,
     /// How long the whole exchange may take.
     pub timeout: Duration,
     /// The largest body that is read.

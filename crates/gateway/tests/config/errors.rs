@@ -357,6 +357,18 @@ const WRONG: &[(&str, &str)] = &[
         "3:15: \"POST /x\": 202 is a promise that somebody will run it, and on this route only its client does; choose to reject or to wait, deferred execution, or to allow `respond-async`",
     ),
     (
+        "[upstream]\ntls_ca = \"/nowhere.pem\"",
+        "2:10: /nowhere.pem: I/O error: No such file or directory (os error 2)",
+    ),
+    (
+        "[defaults.probe]\nurl = \"/x?{life}\"\nhappened = [200]\nanswer = { status = 201 }\ntls_ca = \"/dev/null\"",
+        "5:10: /dev/null: contains no certificate; expected PEM",
+    ),
+    (
+        "[[effect]]\nname = \"a\"\nurl = \"https://a.test/\"\ntls_ca = \"/dev/null\"",
+        "4:10: /dev/null: contains no certificate; expected PEM",
+    ),
+    (
         "[listen]\nconnections_max = \"many\"",
         "2:19: invalid type: string \"many\", expected a whole number from 0",
     ),

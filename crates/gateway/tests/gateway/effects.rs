@@ -17,6 +17,8 @@ use oncegate_test_servers::until_some;
 
 use crate::client::Call;
 use crate::gateway::{admin, config, in_front_of};
+use crate::http2::Both;
+use crate::tls::Certificates;
 use crate::upstream::{Act, Gate, Seen, Upstream, answer};
 
 /// The service's own handle on the store.
@@ -260,4 +262,32 @@ async fn a_store_without_an_outbox_is_refused_at_start() {
         panic!("it started")
     };
     assert!(error.to_string().contains("keeps no outbox"), "{error}");
+}
+
+/// The upstream has an authority of its own, and so has a provider; neither vouches for the other.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_effect_trusts_its_own_authority_and_not_the_one_of_the_upstream() {
+    let (ours, theirs) = (Certificates::new(), Certificates::new());
+    let provider = Both::start(Some(theirs.acceptor(&["http/1.1"]))).await;
+    for (trust, is_delivered) in [(theirs.trust(), true), (ours.trust(), false), (String::new(), false)] {
+        let service = Service::new().await;
+        let file = service.folder.path().join("records.db");
+        let toml = format!(
+            "[upstream]\n{}[store]\nurl = \"sqlite://{}\"\n[[effect]]\nname = \"charge\"\n\
+             url = \"https://localhost:{}/charges\"\nbackoff = \"10ms\"\n{trust}",
+            theirs.trust(),
+            file.display(),
+            provider.addr.port()
+        );
+        let upstream = Upstream::start(|_: Seen| async { Act::Reset }).await;
+        let gateway = in_front_of(upstream.addr, &toml).await;
+        let job = service.promise(1, "{}").await;
+        let tried = async || {
+            let job = service.store.job(job.id).await.unwrap().unwrap();
+            (matches!(job.stage, JobStage::Done(_)) || job.last_error.is_some()).then_some(job)
+        };
+        let tried = until_some("it was tried", tried).await;
+        assert_eq!(matches!(tried.stage, JobStage::Done(_)), is_delivered, "{trust:?}: {tried:?}");
+        gateway.shut_down().await;
+    }
 }

@@ -7,6 +7,8 @@ use oncegate_core::fingerprint::Pointer;
 use serde::Deserialize;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor};
+use std::path::PathBuf;
+
 use toml::Spanned;
 
 use super::super::word::{Count, Secret, Size, Span, Word, Words};
@@ -20,6 +22,7 @@ pub(crate) struct Probe {
     pub(crate) method: Option<Spanned<Word<Method>>>,
     /// Secrets, because they may be.
     pub(crate) headers: SecretTable,
+    pub(crate) tls_ca: Option<Spanned<PathBuf>>,
     pub(crate) timeout: Option<Spanned<Span>>,
     pub(crate) backoff: Option<Spanned<Span>>,
     pub(crate) backoff_max: Option<Spanned<Span>>,
@@ -71,6 +74,7 @@ pub(crate) struct Effect {
     pub(crate) headers: SecretTable,
     pub(crate) key_header: Option<Spanned<String>>,
     pub(crate) body: Option<Spanned<String>>,
+    pub(crate) tls_ca: Option<Spanned<PathBuf>>,
     pub(crate) timeout: Option<Spanned<Span>>,
     pub(crate) backoff: Option<Spanned<Span>>,
     pub(crate) backoff_max: Option<Spanned<Span>>,

@@ -20,6 +20,7 @@ pub(super) fn probe(probe: &Probe, pauses: &Reconcile) -> Vec<(&'static str, Str
         let headers = probe.headers.iter().map(|(name, value)| (name, value.shown()));
         settings.push(("probe.headers", headers_of(headers)));
     }
+    settings.extend(probe.tls_ca.as_ref().map(|file| ("probe.tls_ca", quoted(&file.path.to_string_lossy()))));
     settings.extend([
         ("probe.timeout", span(probe.timeout)),
         ("probe.backoff", span(pauses.backoff_first)),
