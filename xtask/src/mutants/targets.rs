@@ -30,9 +30,27 @@ const PREAUTHORIZE: &str = "crates/gateway/src/preauthorize.rs";
 const OPERATIONS: &str = "crates/tower/src/operations.rs";
 const PROXY: &str = "crates/gateway/src/proxy.rs";
 const SIGNATURE: &str = "crates/gateway/src/reconcile/signature.rs";
+const PATTERN: &str = "crates/tower/src/route/pattern.rs";
+
+/// A mutant of what a configuration is refused for.
+const fn config(name: &'static str, file: &'static str, rule: &'static str, without: &'static str) -> Mutant {
+    Mutant { name, package: "oncegate-gateway", test: "config", file, rule, without }
+}
 
 /// Every one of them.
 pub(super) const MUTANTS: &[Mutant] = &[
+    config(
+        "a pattern with doubled braces protects nothing",
+        PATTERN,
+        "if path.contains(\"{{\") || path.contains(\"}}\") {",
+        "if false {",
+    ),
+    config(
+        "a pattern with a space at its end protects nothing",
+        PATTERN,
+        "char.is_whitespace() || char.is_control()) {",
+        "char.is_control()) {",
+    ),
     gateway(
         "a target without a leading slash is forwarded",
         GUARD,

@@ -283,6 +283,14 @@ const WRONG: &[(&str, &str)] = &[
         "2:9: \"POST /a/*\": `*` would match only a literal star; write \"/a/{*rest}\" for every path below, or `{name}` for one segment (`{name}` matches one segment, `{*name}` at the end matches the rest of the path, everything else matches itself)",
     ),
     (
+        "[[route]]\nmatch = \"POST /a/{{*rest}}\"",
+        "2:9: \"POST /a/{{*rest}}\": doubled braces would match only literal braces; write \"/a/{*rest}\" (`{name}` matches one segment, `{*name}` at the end matches the rest of the path, everything else matches itself)",
+    ),
+    (
+        "[[route]]\nmatch = \"POST /b \"",
+        "2:9: \"POST /b \": a path has no white space and no control characters, and this one has ' '; write \"/b\" (`{name}` matches one segment, `{*name}` at the end matches the rest of the path, everything else matches itself)",
+    ),
+    (
         "[[route]]\nmatch = \"POST /payments/\"",
         "2:9: \"POST /payments/\" matches no request: paths are compared without a slash at the end, without empty, `.` and `..` segments, with unreserved characters decoded, and as [request] says; write \"POST /payments\"",
     ),
