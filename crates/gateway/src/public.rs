@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::uri::PathAndQuery;
-use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Uri, header};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use oncegate::AnyStore;
 use oncegate_core::problem::{Code, Problem};
-use oncegate_engine::{Engine, Finisher};
+use oncegate_engine::{Engine, Finisher, Route};
 use oncegate_tower::{
     Failed, Idempotency, Idempotent, OriginalAddress, RequestLimit, ResponseBody, Routes, count_refusal,
 };
@@ -140,7 +140,7 @@ impl Public {
     ) -> Answer {
         let current = self.current();
         if !connection.allows(peer_requests) {
-            return self.refuse_peer(&request, &current.routes);
+            return self.refuse_peer(&request, &current);
         }
         let (limiter, peer) = (Arc::clone(&self.limiter), Arc::clone(connection.usage()));
         let mut request =
@@ -151,7 +151,7 @@ impl Public {
             .and_then(|()| normalize(&mut request, current.request))
             .and_then(|()| guard::check_readings(&request, current.request));
         if let Err(problem) = checked {
-            return Box::pin(refuse(&problem, &current.routes, request)).await;
+            return Box::pin(refuse(&problem, &current, request)).await;
         }
         let is_told = request.uri().path().starts_with(webhooks::WEBHOOKS);
         if is_own(request.uri().path()) && !is_told {
@@ -171,12 +171,13 @@ impl Public {
             let kept = deferred::of_client(&request);
             request.extensions_mut().insert(kept);
         }
+        let (method, address) = (request.method().clone(), request.uri().clone());
         let mut layered = current.layered.clone();
         match layered.call(request).await {
             Ok(response) => response.map(Either::Left),
             Err(failed) => {
                 let answer = refusal(&unprotected(failed, progress.fault()));
-                count_refusal(&answer, None);
+                count_refusal(&answer, current.route_of(&method, address.path()));
                 answer
             }
         }
@@ -213,7 +214,7 @@ impl HttpService for Public {
 impl Public {
     /// Refuses a request of an address that has too many. Its body is not waited for: that would
     /// be one more thing that it holds.
-    fn refuse_peer(&self, request: &Request<Incoming>, routes: &Routes) -> Answer {
+    fn refuse_peer(&self, request: &Request<Incoming>, current: &Current) -> Answer {
         if let Some(Peer(peer)) = request.extensions().get() {
             self.peers.log(peer.ip(), PeerLimit::Requests);
         }
@@ -221,7 +222,7 @@ impl Public {
                      request again later.";
         let problem = Problem::new(Code::Overloaded, words).retry_after(Duration::from_secs(1));
         let answer = refusal(&problem.counted_as(PeerLimit::Requests.reason()));
-        count_refusal(&answer, routes.of(request.method(), request.uri().path()));
+        count_refusal(&answer, current.route_of(request.method(), request.uri().path()));
         answer
     }
 }
@@ -260,6 +261,18 @@ impl Current {
             named_headers: config.named_headers(),
             webhooks: config.webhooks.clone(),
         })
+    }
+
+    /// The route that a request means, also if its path is ambiguous or not normalized yet: for
+    /// counting, not for deciding.
+    fn route_of(&self, method: &Method, path: &str) -> Option<&Route> {
+        let normal = path::normal(path, self.request);
+        let normal = normal.as_deref().unwrap_or(path);
+        let of = |path: &str| self.routes.of(method, path::matched(path));
+        if path::is_ambiguous(normal) {
+            return of(&path::likely_reading(normal, self.request)).or_else(|| of(normal));
+        }
+        of(normal)
     }
 }
 
@@ -327,10 +340,10 @@ fn is_own(path: &str) -> bool {
 }
 
 /// Refuses a request that may still be coming.
-async fn refuse(problem: &Problem, routes: &Routes, request: Request<ClientBody>) -> Answer {
+async fn refuse(problem: &Problem, current: &Current, request: Request<ClientBody>) -> Answer {
     let (head, body) = request.into_parts();
     let answer = refusal(problem);
-    count_refusal(&answer, routes.of(&head.method, head.uri.path()));
+    count_refusal(&answer, current.route_of(&head.method, head.uri.path()));
     oncegate_tower::leave(&head.headers, body).await;
     answer
 }

@@ -107,7 +107,9 @@ where
 {
     let (head, body) = request.into_parts();
     read::leave(&head.headers, body).await;
-    Ok(shared.operation(&head).await)
+    let response = shared.operation(&head).await;
+    count_refusal(&response, None);
+    Ok(response)
 }
 
 /// An answer on its way.

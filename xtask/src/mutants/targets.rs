@@ -39,6 +39,12 @@ const fn config(name: &'static str, file: &'static str, rule: &'static str, with
 
 /// Every one of them.
 pub(super) const MUTANTS: &[Mutant] = &[
+    gateway(
+        "a refusal counts for no route because of how its path is spelled",
+        PUBLIC,
+        "let normal = normal.as_deref().unwrap_or(path);",
+        "let normal = normal.as_deref().map_or(path, |_| path);",
+    ),
     config(
         "a pattern with doubled braces protects nothing",
         PATTERN,

@@ -57,6 +57,14 @@ pub(super) fn is_ambiguous(normal: &str) -> bool {
         .any(|(byte, is_escaped)| byte == b'\\' || byte.is_ascii_control() || (byte == b'/' && is_escaped))
 }
 
+/// How a server reads an ambiguous path that decodes separators and stops at a NUL. For counting
+/// only: others read it in other ways.
+pub(super) fn likely_reading(normal: &str, rules: RequestRules) -> String {
+    let reading = normal.split("%00").next().unwrap_or_default();
+    let reading = reading.replace("%2F", "/").replace("%5C", "/").replace('\\', "/");
+    self::normal(&reading, rules).unwrap_or(reading)
+}
+
 /// Whether a server would find `.` or `..` in a path that has none left, and could so leave the
 /// upstream's base path: one that decodes everything, takes `\` for `/`, drops what follows a `;`,
 /// a NUL, a `?` or a `#`, and ignores control characters and spaces.

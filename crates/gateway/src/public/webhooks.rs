@@ -7,14 +7,14 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use oncegate::AnyStore;
 use oncegate_core::identity::RecordId;
 use oncegate_core::problem::{Code, Problem};
 use oncegate_engine::{About, Engine, Heard, Life, Message, Says};
 use oncegate_store::StoreError;
-use oncegate_tower::{RefusedBody, RequestLimit as _};
+use oncegate_tower::{RefusedBody, RequestLimit as _, count_refusal};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use std::sync::Arc;
@@ -44,12 +44,18 @@ pub(super) async fn answer(ear: Ear<'_>, webhooks: &[Webhook], request: Request<
     let (head, mut body) = request.into_parts();
     let name = head.uri.path().strip_prefix(WEBHOOKS).unwrap_or_default();
     let Some(webhook) = webhooks.iter().find(|webhook| webhook.name == name) else {
+        let answer =
+            refusal(&Problem::new(Code::OperationNotFound, "There is no webhook of this name here."));
+        count_refusal(&answer, None);
         oncegate_tower::leave(&head.headers, body).await;
-        return refusal(&Problem::new(Code::OperationNotFound, "There is no webhook of this name here."));
+        return answer;
     };
     if head.method != Method::POST {
+        let words = "webhooks are sent with POST";
+        let mut answer = told(webhook, "method_not_allowed", StatusCode::METHOD_NOT_ALLOWED, words);
+        answer.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
         oncegate_tower::leave(&head.headers, body).await;
-        return own(StatusCode::METHOD_NOT_ALLOWED, "text/plain", b"webhooks are sent with POST\n".to_vec());
+        return answer;
     }
     let limit = usize::try_from(webhook.body_bytes_max).unwrap_or(usize::MAX);
     let body = match Limited::new(&mut body, limit).collect().await {

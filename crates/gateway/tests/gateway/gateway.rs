@@ -2,10 +2,11 @@
 
 use std::net::SocketAddr;
 
-use oncegate_gateway::{Config, Environment, Gateway, Given, Secret};
+use oncegate_gateway::{Config, Environment, Gateway, Given, MetricsHandle, Secret};
 use serde_json::Value;
 
 use crate::client::Call;
+use crate::metrics;
 use crate::reply::Reply;
 use crate::upstream::Upstream;
 
@@ -54,6 +55,12 @@ pub(crate) async fn start_with(upstream: &str, toml: &str, secrets: &[(&str, &st
     Gateway::start(config, None).await.unwrap_or_else(|error| panic!("{error}"))
 }
 
+/// The same with metrics.
+pub(crate) async fn start_measured(upstream: &str, toml: &str, recorder: MetricsHandle) -> Gateway {
+    let started = Gateway::start(config(upstream, toml), Some(recorder)).await;
+    started.unwrap_or_else(|error| panic!("{error}"))
+}
+
 /// In front of this address, without TLS.
 pub(crate) async fn in_front_of(upstream: SocketAddr, toml: &str) -> Gateway {
     start(&format!("http://{upstream}"), toml).await
@@ -72,6 +79,30 @@ impl Stage {
     /// In front of one that says which run it is.
     pub(crate) async fn numbered(toml: &str) -> Self {
         Self::new(Upstream::numbered().await, toml).await
+    }
+
+    /// The same with metrics.
+    pub(crate) async fn measured(toml: &str, recorder: MetricsHandle) -> Self {
+        Self::measured_in_front_of(Upstream::numbered().await, toml, recorder).await
+    }
+
+    pub(crate) async fn measured_in_front_of(
+        upstream: Upstream,
+        toml: &str,
+        recorder: MetricsHandle,
+    ) -> Self {
+        let gateway = start_measured(&format!("http://{}", upstream.addr), toml, recorder).await;
+        Self { gateway, upstream }
+    }
+
+    /// A counter by its name and labels, as Prometheus reads it; 0 where it is not there.
+    pub(crate) async fn counter(&self, series: &str) -> u64 {
+        metrics::counter(&self.gateway, series).await
+    }
+
+    /// So many requests were refused for this reason on this route.
+    pub(crate) async fn refusals(&self, reason: &str, route: &str) -> u64 {
+        metrics::refusals(&self.gateway, reason, route).await
     }
 
     pub(crate) fn addr(&self) -> SocketAddr {

@@ -32,6 +32,7 @@ mod pooling;
 mod preauthorize;
 mod profiles;
 mod readers;
+mod refusals;
 mod reload;
 mod replay;
 mod reply;

@@ -1,14 +1,36 @@
-//! Metrics in Prometheus' format. The recorder is the whole process's, so there is one test.
+//! Metrics in Prometheus' format. The recorder is the whole process's, so tests share it and count
+//! on routes of their own.
 
-use oncegate_gateway::{Gateway, install_recorder};
+use std::sync::OnceLock;
+
+use oncegate_gateway::{Gateway, MetricsHandle, install_recorder};
 
 use crate::client::{Call, Connection, send_raw};
 use crate::gateway::{admin, config};
 use crate::upstream::Upstream;
 
+/// The recorder of this process. Take it before a gateway is started.
+pub(crate) fn recorder() -> MetricsHandle {
+    static RECORDER: OnceLock<MetricsHandle> = OnceLock::new();
+    RECORDER.get_or_init(|| install_recorder().unwrap()).clone()
+}
+
+/// A counter by its name and labels, as Prometheus reads it; 0 where it is not there.
+pub(crate) async fn counter(gateway: &Gateway, series: &str) -> u64 {
+    let reply = admin(gateway, "/metrics").await;
+    let counts =
+        reply.text().lines().filter_map(|line| line.strip_prefix(series)?.trim().parse::<u64>().ok());
+    counts.sum()
+}
+
+/// So many requests were refused for this reason on this route.
+pub(crate) async fn refusals(gateway: &Gateway, reason: &str, route: &str) -> u64 {
+    counter(gateway, &format!("oncegate_refusal_count{{reason=\"{reason}\",route=\"{route}\"}}")).await
+}
+
 #[tokio::test]
 async fn in_prometheus_text_format() {
-    let handle = install_recorder().unwrap();
+    let handle = recorder();
     let upstream = Upstream::numbered().await;
     let toml = "[listen]\nheader_timeout = \"1s\"\n\
                 [[route]]\nmatch = \"POST /metered\"\nprofile = \"stripe\"\n\
@@ -30,7 +52,7 @@ async fn in_prometheus_text_format() {
         let expected = format!("api_idempotency_reserve_{name}_count{labels} {count}");
         assert!(text.lines().any(|line| line == expected), "{expected} is not in:\n{text}");
     }
-    refusals(&gateway).await;
+    counts_of_refusals(&gateway).await;
     clients_faults_and_preauthorization(&gateway).await;
     // Every line is a comment, or a name with a number.
     for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
@@ -40,7 +62,7 @@ async fn in_prometheus_text_format() {
 }
 
 /// Each refusal is counted once, by its reason and by the declared pattern of its route.
-async fn refusals(gateway: &Gateway) {
+async fn counts_of_refusals(gateway: &Gateway) {
     let address = gateway.address();
     let other = Call::post("/metered").key("one").json(r#"{"amount":2}"#);
     for _ in 0..2 {

@@ -14,7 +14,7 @@ use crate::reply::Reply;
 use crate::upstream::{Act, Gate, Seen, Upstream, numbered};
 
 const PATH: &str = "/.oncegate/webhooks/provider";
-const FILE: &str = r#"
+pub(crate) const PLAIN: &str = r#"
 [defaults]
 forward_key = "derived"
 
@@ -35,7 +35,7 @@ answers = [
 
 /// Keys that begin with `doubted` end in doubt, once the gate opens.
 async fn stage() -> (Gate, Stage) {
-    stage_with(FILE).await
+    stage_with(PLAIN).await
 }
 
 async fn stage_with(file: &str) -> (Gate, Stage) {
@@ -138,7 +138,7 @@ async fn an_event_signed_with_ed25519_settles() {
     let pair = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap();
     let public = format!("whpk_{}", STANDARD.encode(pair.public_key()));
     let secrets = [("PROVIDER_PUBLIC_KEY", &*public), ("PROVIDER_SECRET", PROVIDER_SECRET)];
-    let file = FILE.replace("env:PROVIDER_SECRET_NEXT", "env:PROVIDER_PUBLIC_KEY");
+    let file = PLAIN.replace("env:PROVIDER_SECRET_NEXT", "env:PROVIDER_PUBLIC_KEY");
     let gate = Gate::new();
     let upstream = doubting(gate.clone()).await;
     let gateway = start_with(&format!("http://{}", upstream.addr), &file, &secrets).await;
@@ -234,7 +234,7 @@ async fn during_the_attempt_it_is_evidence() {
 #[tokio::test]
 async fn a_last_word_during_the_attempt_is_to_be_said_again() {
     let is_final = "did_not_happen_is_final = true\nfence = \"/fence\"\nignored = ";
-    let (gate, stage) = stage_with(&FILE.replace("ignored = ", is_final)).await;
+    let (gate, stage) = stage_with(&PLAIN.replace("ignored = ", is_final)).await;
     let call = Call::post("/doubted").key("one").json("{}");
     let mut client = call.open(stage.addr()).await;
     gate.entered().await;
@@ -256,7 +256,7 @@ async fn a_last_word_during_the_attempt_is_to_be_said_again() {
 /// As of a probe's, and of any other: it is known what happened, and the bytes are not kept. Whether it comes after the attempt or before its end.
 #[tokio::test]
 async fn an_answer_over_the_routes_limit_is_not_kept() {
-    let narrow = FILE.replace("[defaults]", "[defaults]\nanswer_bytes_max = 3");
+    let narrow = PLAIN.replace("[defaults]", "[defaults]\nanswer_bytes_max = 3");
     for (is_early, expected) in [(false, (200, "settled")), (true, (202, "kept_as_evidence"))] {
         let (gate, stage) = stage_with(&narrow).await;
         let call = Call::post("/doubted").key("one").json("{}");
@@ -283,7 +283,7 @@ async fn before_the_record_it_is_kept_apart() {
     // By the record's address, which is known before there is a record.
     let by_address = r#"record = { key = "/key", scope = "/scope" }
 keys_are_never_reused = true"#;
-    let file = FILE.replace(r#"record = { forwarded_key = "/key" }"#, by_address);
+    let file = PLAIN.replace(r#"record = { forwarded_key = "/key" }"#, by_address);
     let stage = Stage::numbered(&file).await;
     stage.send(&Call::pay("another")).await.expect_first(200, "run 1");
     let scope = stage.record("another").await.unwrap()["scope"].as_str().unwrap().to_owned();
@@ -303,11 +303,11 @@ keys_are_never_reused = true"#;
 /// is found by it.
 #[tokio::test]
 async fn by_a_reference_that_no_record_has_learnt_it_is_kept_apart() {
-    let hook = FILE.split_once("[[webhook]]").unwrap().1;
+    let hook = PLAIN.split_once("[[webhook]]").unwrap().1;
     let by_reference = hook
         .replace(r#"name = "provider""#, r#"name = "charges""#)
         .replace(r#"record = { forwarded_key = "/key" }"#, r#"record = { reference = "/charge" }"#);
-    let teaching = FILE.replace("body_bytes_max = 1000", "body_bytes_max = 1000\nreference = \"/charge\"");
+    let teaching = PLAIN.replace("body_bytes_max = 1000", "body_bytes_max = 1000\nreference = \"/charge\"");
     let (gate, stage) = stage_with(&format!("{teaching}\n[[webhook]]{by_reference}")).await;
     let paid = r#"{"type":"paid","charge":"ch_1"}"#;
     let paid = signed_to("/.oncegate/webhooks/charges", now_s(), PROVIDER_SECRET, paid);
