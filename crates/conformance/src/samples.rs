@@ -46,6 +46,7 @@ pub fn arrival(key: &str, n: u64) -> Arrival {
         address: address("tenant", key),
         operation: Operation::new("POST /payments").expect("a valid pattern"),
         fingerprint: Fingerprint::from_parts(1, [7; 32]),
+        former_fingerprint: None,
         token: token(n),
         terms: Terms {
             crash: CrashPolicy::Reconcile,

@@ -111,7 +111,7 @@ fn arrive(record: Option<&Record>, arrival: &Arrival, now: Now) -> Step {
     if let Some(gone) = gone(record, now) {
         return Step::keep(gone);
     }
-    let misused = match record.fingerprint.compare(arrival.fingerprint) {
+    let misused = match arrival.compare(record.fingerprint) {
         Comparison::Same => false,
         Comparison::Other => true,
         // A key of one operation never answers for another, also where no content is checked. A pattern

@@ -15,6 +15,7 @@
 //! Not here: what a mismatch means (`decide`), how large a body may be (the boundary), which status an error becomes
 //! (`problem`).
 
+mod difference;
 mod error;
 mod family;
 mod fields;
@@ -26,6 +27,7 @@ mod members;
 use std::borrow::Cow;
 use std::fmt;
 
+pub use difference::{Difference, RecordedOperation};
 pub use error::{FingerprintError, Position};
 pub use family::Family;
 pub use fields::{Fields, Pointer, PointerError};
@@ -58,43 +60,46 @@ const UNCHECKED_VERSION: u8 = 0;
 /// # Ok::<(), fingerprint::FingerprintError>(())
 /// ```
 pub fn of(mode: &Mode, content: &Content<'_>) -> Result<Fingerprint, FingerprintError> {
-    if *mode == Mode::None {
-        return Ok(Fingerprint::from_parts(UNCHECKED_VERSION, frame::of_operation(content)));
-    }
-    let canonical = canonical(mode, content)?;
-    Ok(Fingerprint::from_parts(FORM_VERSION, frame::digest(content, &canonical)))
+    Ok(of_canonical(mode, content, &canonical(mode, content)?))
 }
 
-/// The same, with the headers that count on the route (see [`Fingerprint::with_headers`]) and short
-/// digests of the members of a JSON object.
+fn of_canonical(mode: &Mode, content: &Content<'_>, canonical: &Canonical<'_>) -> Fingerprint {
+    match mode {
+        Mode::None => Fingerprint::from_parts(UNCHECKED_VERSION, frame::of_operation(content)),
+        _ => Fingerprint::from_parts(FORM_VERSION, frame::digest(content, canonical)),
+    }
+}
+
+/// The same, with the headers that count on the route (see [`Fingerprint::with_headers`]), the host
+/// where it counts, and short digests of the members of a JSON object.
 pub fn of_request(
     mode: &Mode,
     content: &Content<'_>,
     headers: &[(&str, Vec<&[u8]>)],
-) -> Result<Fingerprint, FingerprintError> {
-    if *mode == Mode::None {
-        return Ok(of(mode, content)?.with_headers(headers));
-    }
+    host: Option<&str>,
+) -> Result<Fingerprints, FingerprintError> {
     let canonical = canonical(mode, content)?;
-    let fingerprint = Fingerprint::from_parts(FORM_VERSION, frame::digest(content, &canonical));
-    let fingerprint = fingerprint.with_headers(headers);
+    let hostless = of_canonical(mode, content, &canonical).with_headers(headers);
+    let fingerprint = match host {
+        Some(host) => hostless.with_headers(&[("host", vec![host.as_bytes()])]),
+        None => hostless,
+    };
     let members = match canonical.family {
         Family::Json | Family::JsonIncluded | Family::JsonExcluded => {
             Members::of(&canonical.bytes, &fingerprint.digest)
         }
         _ => Members::NONE,
     };
-    Ok(fingerprint.with_members(members))
+    Ok(Fingerprints { current: fingerprint.with_members(members), former: host.map(|_| hostless) })
 }
 
-/// The names of the top-level members by which a request differs from the one that `kept` is the
-/// fingerprint of: those with another value, and those that the first request did not have. Empty
-/// where that is not known, or where something else differs.
-#[must_use]
-pub fn differing_members(mode: &Mode, content: &Content<'_>, kept: Fingerprint) -> Vec<String> {
-    // Digests are kept of JSON objects only, so those of another body are of none.
-    let canonical = canonical(mode, content).ok();
-    canonical.map_or_else(Vec::new, |canonical| kept.members.missing(&canonical.bytes, &kept.digest))
+/// The fingerprint of a request, and the one that an earlier release computed for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fingerprints {
+    /// What a new record gets.
+    pub current: Fingerprint,
+    /// What a record of an earlier release may have: the same without the host.
+    pub former: Option<Fingerprint>,
 }
 
 /// Computes what of the body enters the fingerprint, in its canonical form.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use crate::fingerprint::Difference;
 use crate::policy::MismatchStatus;
 use crate::record::GoneStatus;
 use crate::response::{Answer, Response};
@@ -179,15 +180,21 @@ impl Problem {
         }
     }
 
-    /// Same key, other request; the policy chooses the status. `members` are the names of those by
-    /// which the requests differ, as far as known.
+    /// Same key, other request; the policy chooses the status. `difference` is what the client may
+    /// be told of how the requests differ.
     #[must_use]
-    pub fn key_reused(status: MismatchStatus, members: &[String]) -> Self {
+    pub fn key_reused(status: MismatchStatus, difference: &Difference) -> Self {
         let detail = "This key was already used for a request with other content. Nothing was executed, and the first \
                       request's answer still stands. Send the first request again to see it, or use a new key for \
                       this one.";
-        let problem = Self { status: status.code(), ..Self::new(Code::KeyReused, detail) };
-        if members.is_empty() { problem } else { problem.with("differing_members", members.into()) }
+        let mut problem = Self { status: status.code(), ..Self::new(Code::KeyReused, detail) };
+        if !difference.members.is_empty() {
+            problem = problem.with("differing_members", difference.members.as_slice().into());
+        }
+        if let Some(outside) = difference.outside {
+            problem = problem.with("differs_in", outside.into());
+        }
+        problem
     }
 
     /// A lease is held; the client may ask again.

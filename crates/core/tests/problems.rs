@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use oncegate_core::fingerprint::Difference;
 use oncegate_core::policy::MismatchStatus;
 use oncegate_core::problem::{Code, Problem, TYPE_BASE, Tried, cancelled, is_cancelled, not_started};
 use oncegate_core::record::GoneStatus;
@@ -40,9 +41,9 @@ fn statuses() {
         (Problem::new(Code::KeyMissing, ""), 400),
         (Problem::new(Code::KeyInvalid, ""), 400),
         (Problem::new(Code::RequestInvalid, ""), 400),
-        (Problem::key_reused(MismatchStatus::Unprocessable, &[]), 422),
-        (Problem::key_reused(MismatchStatus::BadRequest, &[]), 400),
-        (Problem::key_reused(MismatchStatus::Conflict, &[]), 409),
+        (Problem::key_reused(MismatchStatus::Unprocessable, &Difference::default()), 422),
+        (Problem::key_reused(MismatchStatus::BadRequest, &Difference::default()), 400),
+        (Problem::key_reused(MismatchStatus::Conflict, &Difference::default()), 409),
         (Problem::in_progress(second), 409),
         (Problem::outcome_unknown_first(second), 504),
         (Problem::outcome_unknown(second), 409),

@@ -272,7 +272,7 @@ impl<S: Store> Engine<S> {
             let former = addresses.next().flatten();
             let Some(row) = row.map_err(Unavailable::store)? else { continue };
             let Some((address, holds)) = former else { break };
-            let is_same = row.fingerprint.compare(arrival.fingerprint) == Comparison::Same;
+            let is_same = arrival.compare(row.fingerprint) == Comparison::Same;
             if holds == FormerRecords::OfTheRoute || is_same {
                 (arrival.address, asked.id, asked.is_former) = (address, id, true);
                 break;

@@ -34,6 +34,8 @@ pub mod names {
     pub const KEYLESS: &str = "api.idempotency.keyless.count";
     /// A request was refused, by `reason` and `route`.
     pub const REFUSAL: &str = "oncegate.refusal.count";
+    /// A reused key was refused without a log line and an audit entry of its own.
+    pub const REUSE_UNREPORTED: &str = "oncegate.key_reuse.unreported.count";
     /// A new life began where an older one had ended.
     pub const AFTER_EXPIRY: &str = "api.idempotency.reserve.after_expiry.count";
     /// 1 once the store was found restored to an earlier state, and this process refuses everything.
@@ -110,7 +112,8 @@ pub mod names {
 
 /// Those without a route, whose first step must be seen as one: what watches them would take a counter that appears at 1 for
 /// one that has always been there.
-const FROM_THE_START: [&str; 9] = [
+const FROM_THE_START: [&str; 10] = [
+    names::REUSE_UNREPORTED,
     names::STORE_ERROR,
     names::ZOMBIE_KEY,
     names::TTL_PRUNED,

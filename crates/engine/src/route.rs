@@ -162,6 +162,7 @@ impl Route {
             address: Address { scope, key },
             operation: self.0.operation.clone(),
             fingerprint,
+            former_fingerprint: None,
             token: Token::NOT_DRAWN,
             terms: policy.terms(),
             execution: policy.execution,

@@ -31,7 +31,7 @@ use crate::public::{ClientBody, Progress};
 
 pub(crate) use body::UpstreamBody;
 pub(crate) use connect::{Connector, Wire};
-pub(crate) use forward::{add_client_headers, client_host};
+pub(crate) use forward::{add_client_headers, client_host, target_host};
 pub(crate) use limiter::{BodyPlace, Limiter};
 
 use body::Patience;

@@ -28,12 +28,12 @@ use tower_layer::Layer as _;
 use tower_service::Service as _;
 
 use crate::ask::Asker;
-use crate::config::{Config, RequestRules, ScopeRule};
+use crate::config::{Config, RequestRules, ScopeRule, Upstream};
 use crate::deferred::{self, Later};
 use crate::gateway::StartError;
 use crate::listener::HttpService;
 use crate::preauthorize::Preauthorizer;
-use crate::proxy::{Limiter, Proxy, UpstreamBody};
+use crate::proxy::{Limiter, Proxy, UpstreamBody, target_host};
 use crate::reconcile::Webhook;
 
 use webhooks::Ear;
@@ -71,7 +71,7 @@ pub(crate) struct Public {
     limiter: Arc<Limiter>,
     body_rules: BodyRules,
     peers: Arc<Peers>,
-    base_path_bytes: usize,
+    upstream: Upstream,
     apart_for: Duration,
     asker: Arc<Asker>,
     /// Exchanged as a whole when the file is read again.
@@ -109,7 +109,7 @@ impl Public {
             limiter,
             body_rules: BodyRules::of(&config.listen),
             peers: Arc::new(Peers::new(&config.limits)),
-            base_path_bytes: config.upstream.base_path.len(),
+            upstream: config.upstream.clone(),
             apart_for: config.workers.options.apart_for,
             asker,
             current,
@@ -146,7 +146,7 @@ impl Public {
         let mut request =
             request.map(|incoming| ClientBody::new(incoming, self.body_rules, Some(limiter), peer));
         current.scope.strip_untrusted(&mut request);
-        let checked = guard::check(&request, &current.named_headers, self.base_path_bytes)
+        let checked = guard::check(&request, &current.named_headers, self.upstream.base_path.len())
             .and_then(|()| guard::check_identity(&request, &current.scope))
             .and_then(|()| normalize(&mut request, current.request))
             .and_then(|()| guard::check_readings(&request, current.request));
@@ -170,6 +170,9 @@ impl Public {
         if current.may_defer {
             let kept = deferred::of_client(&request);
             request.extensions_mut().insert(kept);
+        }
+        if let Some(host) = target_host(&request, &self.upstream) {
+            request.extensions_mut().insert(host);
         }
         let (method, address) = (request.method().clone(), request.uri().clone());
         let mut layered = current.layered.clone();

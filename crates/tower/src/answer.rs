@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::header::{self, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
 use oncegate_core::classify::Failure;
+use oncegate_core::fingerprint::Difference;
 use oncegate_core::identity::RecordId;
 use oncegate_core::key::Key;
 use oncegate_core::policy::{AfterDoubt, Policy};
@@ -158,7 +159,7 @@ pub(crate) fn told<S: Store, B>(arrived: Arrived<S>, about: &About<'_>) -> Respo
             Problem::in_progress(policy.retry_in_progress)
         }
         Arrived::Unsettled { .. } => Problem::outcome_unknown(policy.retry_unknown),
-        Arrived::Mismatch { .. } => Problem::key_reused(reuse::status(policy), &[]),
+        Arrived::Mismatch { .. } => Problem::key_reused(reuse::status(policy), &Difference::default()),
         Arrived::Gone { status } => Problem::key_expired(status),
     };
     about.refusal(problem)

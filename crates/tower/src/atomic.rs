@@ -41,6 +41,7 @@ use tracing::Instrument as _;
 use crate::answer::{About, Which};
 use crate::body::{BoxError, RequestBody, ResponseBody};
 use crate::execute::{Ended, ask_for_identity, read};
+use crate::reuse::Misused;
 use crate::route::Routes;
 use crate::scope::Tenant;
 use crate::sent_at::sent_at;
@@ -177,12 +178,13 @@ where
         Ok(admitted) => admitted,
         Err(answered) => return answered,
     };
-    let Admitted { head, key, scope, fingerprint, .. } = &*admitted;
+    let Admitted { head, key, scope, fingerprints, .. } = &*admitted;
     let span = tracing::info_span!("atomic", route = %route.operation(), key = key.prefix());
-    let arrival = route.arrival(scope.clone(), key.clone(), *fingerprint, None);
+    let arrival = route.arrival(scope.clone(), key.clone(), fingerprints.current, None);
     // Its transaction is its client's; see `new`.
     let sent_at = sent_at(&head.headers, shared.request_time.as_ref());
-    let arrival = Arrival { execution: Execution::Inline, sent_at, ..arrival };
+    let former_fingerprint = fingerprints.former.map(Box::new);
+    let arrival = Arrival { execution: Execution::Inline, sent_at, former_fingerprint, ..arrival };
     let path = crate::route::address(&head.uri, &head.extensions).path();
     let former = route.former_scopes(scope, head.method.as_str(), path);
     let mut asked = Asked::new(arrival).or_in(former);
@@ -201,7 +203,8 @@ where
         }
         Ok(ArrivedIn::Told(Arrived::Mismatch { record })) => {
             let _span = span.enter();
-            reuse::refuse(&shared.engine, record.as_deref(), head, &admitted.body, &about)
+            let request = Misused { head, body: &admitted.body, route: &route, record: record.as_deref() };
+            reuse::refuse(&shared.engine, &shared.routes, &*shared.tenant, &request, &about)
         }
         Ok(ArrivedIn::Told(arrived)) => answer::told(arrived, &about),
         Err(unavailable) => answer::unavailable(&unavailable, &about),

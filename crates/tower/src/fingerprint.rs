@@ -2,14 +2,19 @@
 
 use http::HeaderValue;
 use http::request::Parts;
-use oncegate_core::fingerprint::{self, Content, Fingerprint};
+use oncegate_core::fingerprint::{self, Content, Fingerprints};
 use oncegate_core::policy::Policy;
 use oncegate_core::problem::{Code, Problem};
-use oncegate_core::record::Record;
 
 use crate::route;
 
-pub(crate) fn of(policy: &Policy, request: &Parts, body: &[u8]) -> Result<Fingerprint, Problem> {
+/// The host that a request is for, where one service answers for several hosts. A server in front
+/// of the layer puts it into the request's extensions, in one spelling; it is then part of the
+/// fingerprint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetHost(pub Box<str>);
+
+pub(crate) fn of(policy: &Policy, request: &Parts, body: &[u8]) -> Result<Fingerprints, Problem> {
     let content = content(request, body);
     if content.content_type.is_some_and(is_grpc) {
         let words = "gRPC calls cannot be protected here: their outcome is in trailers, which are not kept. Nothing was executed.";
@@ -17,17 +22,13 @@ pub(crate) fn of(policy: &Policy, request: &Parts, body: &[u8]) -> Result<Finger
     }
     let values = |name: &str| request.headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
     let headers: Vec<_> = policy.fingerprint_headers.iter().map(|name| (&**name, values(name))).collect();
-    fingerprint::of_request(&policy.fingerprint, &content, &headers)
+    let host = request.extensions.get::<TargetHost>().map(|TargetHost(host)| &**host);
+    fingerprint::of_request(&policy.fingerprint, &content, &headers, host)
         .map_err(|error| Problem::new(Code::RequestInvalid, format!("{error}. Nothing was executed.")))
 }
 
-/// The names of the members by which a request differs from the one that `record` is of.
-pub(crate) fn differing(policy: &Policy, request: &Parts, body: &[u8], record: &Record) -> Vec<String> {
-    let kept = record.fingerprint;
-    fingerprint::differing_members(&policy.fingerprint, &content(request, body), kept)
-}
-
-fn content<'a>(request: &'a Parts, body: &'a [u8]) -> Content<'a> {
+/// What of a request is compared.
+pub(crate) fn content<'a>(request: &'a Parts, body: &'a [u8]) -> Content<'a> {
     let address = route::address(&request.uri, &request.extensions);
     Content {
         method: request.method.as_str(),

@@ -49,6 +49,7 @@ pub use attempt::{Attempt, Failed};
 pub use authorize::{Authorize, Checking, Denied};
 pub use body::{BoxError, RequestBody, ResponseBody};
 pub use complete::NoBody;
+pub use fingerprint::TargetHost;
 pub use layer::Idempotency;
 pub use limit::RequestLimit;
 pub use read::{RefusedBody, is_malformed, leave};

@@ -31,6 +31,12 @@ pub trait Tenant: Send + Sync + 'static {
     fn advice(&self, _refused: &Parts) -> Cow<'static, str> {
         "Authenticate and try again".into()
     }
+
+    /// Whether the tenant of this request stands for callers who need not know each other. They
+    /// are told nothing of each other's requests.
+    fn is_shared(&self, _request: &Parts) -> bool {
+        false
+    }
 }
 
 impl<F> Tenant for F

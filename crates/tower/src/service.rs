@@ -13,7 +13,7 @@ use http::{HeaderMap, Request, Response, request};
 use http_body::Body;
 use oncegate_core::classify::Failure;
 use oncegate_core::decide::Arrival;
-use oncegate_core::fingerprint::Fingerprint;
+use oncegate_core::fingerprint::Fingerprints;
 use oncegate_core::key::Key;
 use oncegate_core::policy::{AfterDoubt, Policy};
 use oncegate_core::problem::Problem;
@@ -33,6 +33,7 @@ use crate::limit::RequestLimit;
 use crate::phased::Offer;
 use crate::prefer::Prefer;
 use crate::refusals::count_refusal;
+use crate::reuse::Misused;
 use crate::route::Routes;
 use crate::scope::Tenant;
 use crate::sent_at::sent_at;
@@ -173,7 +174,7 @@ where
             Ok(admitted) => admitted,
             Err(answered) => return answered,
         };
-    let Admitted { head, body, key, scope, fingerprint } = *admitted;
+    let Admitted { head, body, key, scope, fingerprints } = *admitted;
 
     let prefer = Prefer::of(&head.headers);
     let execution = execution(policy, prefer);
@@ -182,8 +183,10 @@ where
         Ok(stored) => stored,
         Err(problem) => return Ok(answer::refusal(&problem)),
     };
-    let arrival = route.arrival(scope.clone(), key.clone(), fingerprint, stored);
-    let arrived = shared.engine.arrive_at_once(&route, Arrival { execution, sent_at, ..arrival });
+    let arrival = route.arrival(scope.clone(), key.clone(), fingerprints.current, stored);
+    let former_fingerprint = fingerprints.former.map(Box::new);
+    let arrival = Arrival { execution, sent_at, former_fingerprint, ..arrival };
+    let arrived = shared.engine.arrive_at_once(&route, arrival);
     // What the cache answers takes no place: retries are served also under overload.
     let _place = match (&arrived, &shared.limit) {
         (Err(_), Some(limit)) => match limit.admit() {
@@ -218,7 +221,8 @@ where
             let about = shared.about(policy, which);
             if let Arrived::Mismatch { record } = &arrived {
                 let _span = span.enter();
-                return Ok(reuse::refuse(&shared.engine, record.as_deref(), &head, &body, &about));
+                let request = Misused { head: &head, body: &body, route: &route, record: record.as_deref() };
+                return Ok(reuse::refuse(&shared.engine, &shared.routes, &*shared.tenant, &request, &about));
             }
             let about = About { respond_async: policy.may_defer() && prefer.respond_async, ..about };
             if let Arrived::Replay { answer, expires_at } = arrived {
@@ -277,7 +281,7 @@ pub(crate) struct Admitted {
     pub(crate) body: Bytes,
     pub(crate) key: Key,
     pub(crate) scope: Scope,
-    pub(crate) fingerprint: Fingerprint,
+    pub(crate) fingerprints: Fingerprints,
 }
 
 /// Steps 2 to 5: the key, its scope, whether its owner may, the body, the fingerprint. The error is the answer, also of a request that has no key and needs
@@ -322,9 +326,9 @@ where
     }
     let body = read::whole(&head.headers, body, policy.body_bytes_max).await;
     let body = body.map_err(|problem| Ok(answer::refusal(&problem)))?;
-    let fingerprint = fingerprint::of(policy, &head, &body);
-    let fingerprint = fingerprint.map_err(|problem| Ok(answer::refusal(&problem)))?;
-    Ok((Box::new(Admitted { head, body, key, scope, fingerprint }), inner))
+    let fingerprints = fingerprint::of(policy, &head, &body);
+    let fingerprints = fingerprints.map_err(|problem| Ok(answer::refusal(&problem)))?;
+    Ok((Box::new(Admitted { head, body, key, scope, fingerprints }), inner))
 }
 
 /// Run, classify, settle, answer.

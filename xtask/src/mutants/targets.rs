@@ -30,6 +30,8 @@ const PREAUTHORIZE: &str = "crates/gateway/src/preauthorize.rs";
 const OPERATIONS: &str = "crates/tower/src/operations.rs";
 const PROXY: &str = "crates/gateway/src/proxy.rs";
 const SIGNATURE: &str = "crates/gateway/src/reconcile/signature.rs";
+const REUSE: &str = "crates/engine/src/reuse.rs";
+const DIFFERENCE: &str = "crates/core/src/fingerprint/difference.rs";
 const PATTERN: &str = "crates/tower/src/route/pattern.rs";
 
 /// A mutant of what a configuration is refused for.
@@ -39,6 +41,49 @@ const fn config(name: &'static str, file: &'static str, rule: &'static str, with
 
 /// Every one of them.
 pub(super) const MUTANTS: &[Mutant] = &[
+    gateway(
+        "one host's answer is replayed to another",
+        PUBLIC,
+        "if let Some(host) = target_host(&request, &self.upstream) {",
+        "if let Some(host) = target_host(&request, &self.upstream).filter(|_| false) {",
+    ),
+    gateway(
+        "records of earlier releases, which have no host, are not found",
+        "crates/core/src/decide/event.rs",
+        "if former == Some(Comparison::Same) {",
+        "if former.is_none() && former == Some(Comparison::Same) {",
+    ),
+    gateway(
+        "a client may guess the members of a request one by one",
+        REUSE,
+        "if *times <= ANSWERS_PER_RECORD_MAX { Verdict::Answer } else { Verdict::Silent }",
+        "if *times <= u8::MAX { Verdict::Answer } else { Verdict::Silent }",
+    ),
+    gateway(
+        "strangers who share a scope are told how their requests differ",
+        "crates/tower/src/reuse.rs",
+        "if may_name && !tenant.is_shared(request.head) {",
+        "if may_name {",
+    ),
+    gateway(
+        "one tenant silences the audit of all others",
+        REUSE,
+        "self.records.len() >= RECORDS_MAX || of_tenant >= RECORDS_PER_TENANT_MAX",
+        "self.records.len() >= RECORDS_MAX",
+    ),
+    gateway(
+        "a member's name forges a list in the audit trail",
+        DIFFERENCE,
+        "{name:?}\", if at == 0",
+        "{name}\", if at == 0",
+    ),
+    gateway("members of text that is not JSON are named", DIFFERENCE, "if !is_json {", "if false {"),
+    gateway(
+        "a member's name reorders text",
+        "crates/core/src/fingerprint/members.rs",
+        "name.chars().filter(|char| !is_invisible(*char))",
+        "name.chars()",
+    ),
     gateway(
         "a refusal counts for no route because of how its path is spelled",
         PUBLIC,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::fingerprint::Fingerprint;
+use crate::fingerprint::{Comparison, Fingerprint};
 use crate::identity::{Fence, Token, Version};
 use crate::policy::Credentials;
 use crate::record::{Execution, Holder, Reason, RecoveryPoint, StoredRequest, Terms};
@@ -138,6 +138,9 @@ pub struct Arrival {
     pub operation: Operation,
     /// What is asked for.
     pub fingerprint: Fingerprint,
+    /// What an earlier release recorded for the same request, where that is another fingerprint.
+    /// In a box because few requests have one.
+    pub former_fingerprint: Option<Box<Fingerprint>>,
     /// Drawn when the reserve is made; until then [`Token::NOT_DRAWN`].
     pub token: Token,
     /// For a new life.
@@ -156,6 +159,15 @@ pub struct Arrival {
     pub sent_at: Option<Timestamp>,
     /// Whether a key without a record may begin a life.
     pub admission: Admission,
+}
+
+impl Arrival {
+    /// Compares the fingerprint of a record with those of this request.
+    #[must_use]
+    pub fn compare(&self, recorded: Fingerprint) -> Comparison {
+        let former = self.former_fingerprint.as_ref().map(|former| recorded.compare(**former));
+        if former == Some(Comparison::Same) { Comparison::Same } else { recorded.compare(self.fingerprint) }
+    }
 }
 
 /// Whether a key without a record may begin a life.

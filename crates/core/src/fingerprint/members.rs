@@ -13,10 +13,14 @@ pub const MEMBERS_MAX: usize = 12;
 const TEXT_BYTES_MAX: usize = 4 * 1024;
 const DIGEST_BYTES: usize = 2;
 
-/// So many names of differing members are given, at most.
+/// At most this many differing members are named.
 const NAMES_MAX: usize = 8;
-/// And so much of each: a name comes from the client.
+/// Longer names are cut: a name comes from the client.
 const NAME_CHARS_MAX: usize = 64;
+/// A name with more digits than this may be a card number or an account.
+const DIGITS_MAX: usize = 8;
+/// How many digits are shown of such a name.
+const DIGITS_SHOWN: usize = 4;
 
 /// The digests, in no order that matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,11 +37,12 @@ impl Members {
 
     /// The digests of a canonical JSON text.
     pub(super) fn of(text: &[u8], salt: &[u8; 32]) -> Self {
-        let mut members = Self::NONE;
-        for (count, (_, member)) in split(text).enumerate() {
-            let Some(place) = members.digests.get_mut(count) else { return Self::NONE };
-            *place = digest(member, salt);
+        let (mut members, mut rest) = (Self::NONE, small_object(text).unwrap_or_default());
+        while let Some(Member { whole, after, .. }) = first_member(rest) {
+            let Some(place) = members.digests.get_mut(usize::from(members.count)) else { return Self::NONE };
+            *place = digest(whole, salt);
             members.count += 1;
+            rest = after;
         }
         members
     }
@@ -64,19 +69,69 @@ impl Members {
         Ok(members)
     }
 
-    /// The names of those members of `text` that are not among these, as far as they are kept.
-    pub(super) fn missing(&self, text: &[u8], salt: &[u8; 32]) -> Vec<String> {
-        if self.is_empty() {
-            return Vec::new();
-        }
+    /// How the members of `text` differ from these. `None` where that is not known: these are of no
+    /// small JSON object, or `text` is none.
+    pub(super) fn compare(&self, text: &[u8], salt: &[u8; 32]) -> Option<BodyDifference> {
         let known = &self.digests[..usize::from(self.count)];
-        let others = split(text).filter(|(_, member)| !known.contains(&digest(member, salt)));
-        let name = |(name, _): (&[u8], _)| {
-            let name: String = serde_json::from_slice(name).unwrap_or_default();
-            name.chars().filter(|letter| !letter.is_control()).take(NAME_CHARS_MAX).collect()
-        };
-        others.take(NAMES_MAX).map(name).collect()
+        let mut rest = small_object(text).filter(|_| !known.is_empty())?;
+        let (mut changed, mut is_found) = (Vec::new(), [false; MEMBERS_MAX]);
+        while let Some(Member { name, whole, after }) = first_member(rest) {
+            rest = after;
+            match known.iter().position(|one| *one == digest(whole, salt)) {
+                Some(place) => is_found[place] = true,
+                None => changed.push(name),
+            }
+        }
+        let unmatched = is_found[..known.len()].iter().filter(|is_found| !**is_found).count();
+        let names = changed.iter().take(NAMES_MAX).map(|name| shown(name)).collect();
+        Some(BodyDifference {
+            names,
+            more: changed.len().saturating_sub(NAMES_MAX),
+            // Each changed member accounts for one of the first request at most.
+            missing: unmatched.saturating_sub(changed.len()),
+        })
     }
+}
+
+/// How the top-level members of two JSON objects differ. All is zero if they are the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct BodyDifference {
+    /// Members with another value, and those that only the second object has.
+    pub(super) names: Vec<String>,
+    /// How many of them are not named here.
+    pub(super) more: usize,
+    /// How many members only the first object has, at least.
+    pub(super) missing: usize,
+}
+
+/// A name from a client's body, as it may be shown: without characters that control a terminal or
+/// reorder text, cut where it is long, and cut after a few digits where it has many.
+fn shown(name: &[u8]) -> String {
+    let name: String = serde_json::from_slice(name).unwrap_or_default();
+    let is_number = name.chars().filter(char::is_ascii_digit).count() > DIGITS_MAX;
+    let (mut shown, mut chars, mut digits) = (String::new(), 0, 0);
+    for char in name.chars().filter(|char| !is_invisible(*char)) {
+        if chars == NAME_CHARS_MAX || digits == DIGITS_SHOWN {
+            shown.push('…');
+            break;
+        }
+        chars += 1;
+        digits += usize::from(is_number && char.is_ascii_digit());
+        shown.push(char);
+    }
+    shown
+}
+
+/// Control characters, line and paragraph separators, and characters that format text: marks of
+/// direction, joiners, tags.
+fn is_invisible(char: char) -> bool {
+    char.is_control()
+        || matches!(char,
+            '\u{ad}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}' | '\u{890}' | '\u{891}'
+            | '\u{8e2}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{110bd}' | '\u{110cd}'
+            | '\u{13430}'..='\u{1343f}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0000}'..='\u{e007f}')
 }
 
 /// FNV-1a over salt and member, folded. Two bytes hide what a stronger hash would: all but 16 bits.
@@ -91,17 +146,27 @@ fn digest(member: &[u8], salt: &[u8; 32]) -> [u8; DIGEST_BYTES] {
     [first, second]
 }
 
-/// The members of a canonical object: the name in quotes, and name and value together. Nothing of
-/// a text that is no object, or a long one.
-fn split(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
-    let inner = text.strip_prefix(b"{").and_then(|text| text.strip_suffix(b"}"));
-    let mut rest = inner.filter(|inner| inner.len() <= TEXT_BYTES_MAX).unwrap_or_default();
-    std::iter::from_fn(move || {
-        let (end, name_end) = ends(rest)?;
-        let member = &rest[..end];
-        rest = rest.get(end + 1..).unwrap_or_default();
-        Some((&member[..name_end], member))
-    })
+/// One member of a canonical object.
+struct Member<'a> {
+    /// The name in quotes.
+    name: &'a [u8],
+    /// Name and value together.
+    whole: &'a [u8],
+    /// The members behind it.
+    after: &'a [u8],
+}
+
+/// The members of a canonical object; `None` of a text that is no object, or a long one.
+fn small_object(text: &[u8]) -> Option<&[u8]> {
+    let inner = text.strip_prefix(b"{")?.strip_suffix(b"}")?;
+    (inner.len() <= TEXT_BYTES_MAX).then_some(inner)
+}
+
+/// The first of several members.
+fn first_member(members: &[u8]) -> Option<Member<'_>> {
+    let (end, name_end) = ends(members)?;
+    let whole = &members[..end];
+    Some(Member { name: &whole[..name_end], whole, after: members.get(end + 1..).unwrap_or_default() })
 }
 
 /// Where the first member ends, and where its name does.
@@ -132,29 +197,56 @@ mod tests {
 
     const SALT: [u8; 32] = [7; 32];
 
-    fn differing(kept: &str, asked: &str) -> Vec<String> {
-        Members::of(kept.as_bytes(), &SALT).missing(asked.as_bytes(), &SALT)
+    fn compare(kept: &str, asked: &str) -> Option<BodyDifference> {
+        Members::of(kept.as_bytes(), &SALT).compare(asked.as_bytes(), &SALT)
+    }
+
+    #[track_caller]
+    fn check(kept: &str, asked: &str, names: &[&str], missing: usize) {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        assert_eq!(compare(kept, asked), Some(BodyDifference { names, more: 0, missing }), "{asked}");
     }
 
     #[test]
-    fn members_that_differ_are_named() {
+    fn members_that_differ_are_named_and_those_that_are_missing_are_counted() {
         let kept = r#"{"a":{"x":[1,",}"]},"b":"q\"uo,te","c":1}"#;
-        assert_eq!(differing(kept, kept), [""; 0]);
-        assert_eq!(differing(kept, r#"{"a":{"x":[1,",}"]},"b":"other","c":2}"#), ["b", "c"]);
-        assert_eq!(differing(kept, r#"{"a":{"x":[2,",}"]},"b":"q\"uo,te","c":1,"d":null}"#), ["a", "d"]);
-        assert_eq!(differing(kept, r#"{"a\u0000\n":1}"#), ["a"], "without control characters");
-        // What was there and is not any more has no name here.
-        assert_eq!(differing(kept, r#"{"c":1}"#), [""; 0]);
+        check(kept, kept, &[], 0);
+        check(kept, r#"{"a":{"x":[1,",}"]},"b":"other","c":2}"#, &["b", "c"], 0);
+        check(kept, r#"{"a":{"x":[2,",}"]},"b":"q\"uo,te","c":1,"d":null}"#, &["a", "d"], 0);
+        check(kept, r#"{"c":1}"#, &[], 2);
+        check(kept, "{}", &[], 3);
+        // One of them may be the renamed other, so two are missing for certain.
+        check(kept, r#"{"z":1}"#, &["z"], 2);
     }
 
     #[test]
-    fn nothing_is_kept_of_other_texts() {
+    fn nothing_is_known_of_other_texts() {
         let many: Vec<_> = (0..=MEMBERS_MAX).map(|n| format!("\"{n}\":1")).collect();
         let many = format!("{{{}}}", many.join(","));
         let long = format!("{{\"a\":\"{}\"}}", "x".repeat(TEXT_BYTES_MAX));
         for text in ["", "{}", "[1,2]", "\"a\"", "a=1&b=2", "{", "}", "{a}", &many, &long] {
             assert_eq!(Members::of(text.as_bytes(), &SALT), Members::NONE, "{text:.20}");
-            assert_eq!(differing(text, r#"{"a":1}"#), [""; 0], "{text:.20}");
+            assert_eq!(compare(text, r#"{"a":1}"#), None, "{text:.20}");
+        }
+        for text in ["", "[1,2]", "a=1", &long] {
+            assert_eq!(compare(r#"{"a":1}"#, text), None, "{text:.20}");
+        }
+    }
+
+    #[test]
+    fn names_are_shown_harmlessly() {
+        let long = "n".repeat(65);
+        for (name, expected) in [
+            (r"a\u0000\n\u007f\u0085\u001b[31m", "a[31m"),
+            ("a\u{202e}b\u{2028}c\u{2066}d\u{200b}e\u{feff}f\u{e0041}", "abcdef"),
+            ("Größe 税 🙂", "Größe 税 🙂"),
+            ("4111111111111111", "4111…"),
+            ("card 4111-1111-1111-1111", "card 4111…"),
+            ("line12345678", "line12345678"),
+            (&long[1..], &long[1..]),
+            (&long, &format!("{}…", &long[1..])),
+        ] {
+            assert_eq!(shown(format!("\"{name}\"").as_bytes()), expected, "{name}");
         }
     }
 
@@ -171,11 +263,9 @@ mod tests {
     }
 
     #[test]
-    fn few_names_and_short_ones() {
-        let name = "n".repeat(200);
-        let asked: Vec<_> = (0..12).map(|n| format!("\"{n}{name}\":1")).collect();
-        let names = differing(r#"{"a":1}"#, &format!("{{{}}}", asked.join(",")));
-        assert_eq!(names.len(), NAMES_MAX);
-        assert!(names.iter().all(|name| name.len() == NAME_CHARS_MAX));
+    fn few_names() {
+        let asked: Vec<_> = (0..11).map(|n| format!("\"m{n}\":1")).collect();
+        let difference = compare(r#"{"a":1}"#, &format!("{{{}}}", asked.join(","))).unwrap();
+        assert_eq!((difference.names.len(), difference.more, difference.missing), (NAMES_MAX, 3, 0));
     }
 }

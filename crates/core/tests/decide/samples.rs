@@ -61,6 +61,7 @@ pub(crate) fn arrival(n: u8) -> Arrival {
         },
         operation: Operation::new("POST /payments").unwrap(),
         fingerprint: Fingerprint::from_parts(1, [1; 32]),
+        former_fingerprint: None,
         token: token(n),
         terms: terms(CrashPolicy::Reconcile),
         execution: Execution::Inline,

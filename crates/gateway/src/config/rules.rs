@@ -273,6 +273,11 @@ fn headers_of(names: &Spanned<Vec<String>>, source: &Source<'_>) -> Result<Vec<B
         let Ok(parsed) = name.parse::<HeaderName>() else {
             return Err(source.error(&names.span(), format!("{name:?} is not the name of a header")));
         };
+        if parsed == http::header::HOST {
+            let words = "\"host\" needs no setting: where the upstream is told the client's, by upstream.host = \
+                         \"client\", it is part of the fingerprint and of stored requests already; leave it out";
+            return Err(source.error(&names.span(), words));
+        }
         if is_gateways(&parsed) {
             let words = format!("{name:?} is of one connection, or said by the gateway itself; leave it out");
             return Err(source.error(&names.span(), words));

@@ -108,8 +108,17 @@ fn escape(text: &str) -> String {
 /// prefix of their own.
 const ANONYMOUS: &str = "anonymous";
 
-impl Tenant for ScopeRule {
-    fn of<'r>(&self, request: &'r Parts) -> Option<Cow<'r, str>> {
+/// Who sent a request, before further headers are added.
+enum Caller<'r> {
+    Known(Cow<'r, str>),
+    /// It shows something that is not believed, or cannot be read.
+    Unknown,
+    /// It shows nothing.
+    Anonymous,
+}
+
+impl ScopeRule {
+    fn caller<'r>(&self, request: &'r Parts) -> Caller<'r> {
         let (tenant, shows_something) = match &self.from {
             From::Authorization => {
                 let shown = request.headers.contains_key(http::header::AUTHORIZATION);
@@ -123,13 +132,26 @@ impl Tenant for ScopeRule {
                 (tenant, shown)
             }
         };
-        let tenant = match tenant {
-            Some(tenant) => tenant,
-            // Something that is not believed, or cannot be read, is not nothing.
-            None if self.shares_anonymous && !shows_something => ANONYMOUS.into(),
-            None => return None,
-        };
-        self.compose(tenant, request)
+        match tenant {
+            Some(tenant) => Caller::Known(tenant),
+            None if shows_something => Caller::Unknown,
+            None => Caller::Anonymous,
+        }
+    }
+}
+
+impl Tenant for ScopeRule {
+    fn of<'r>(&self, request: &'r Parts) -> Option<Cow<'r, str>> {
+        match self.caller(request) {
+            Caller::Known(tenant) => self.compose(tenant, request),
+            Caller::Anonymous if self.shares_anonymous => self.compose(ANONYMOUS.into(), request),
+            Caller::Unknown | Caller::Anonymous => None,
+        }
+    }
+
+    /// Also where further headers divide the anonymous callers: any client may set those.
+    fn is_shared(&self, request: &Parts) -> bool {
+        matches!(self.caller(request), Caller::Anonymous)
     }
 
     fn headers(&self) -> Vec<http::HeaderName> {

@@ -1,6 +1,6 @@
 //! What the boundary may answer a route's clients in its own voice, by the route's policy.
 
-use oncegate_core::fingerprint::Mode;
+use oncegate_core::fingerprint::{Difference, Mode};
 use oncegate_core::policy::{AfterDoubt, Mismatch, Policy, WhileInProgress};
 use oncegate_core::problem::{Code, Problem};
 use oncegate_core::record::{AfterRetention, Execution};
@@ -186,7 +186,7 @@ fn key_reused(policy: &Policy) -> Vec<Refusal> {
     match policy.mismatch {
         Mismatch::Replay => Vec::new(),
         Mismatch::Refuse(status) => vec![Refusal::of(
-            &Problem::key_reused(status, &[]),
+            &Problem::key_reused(status, &Difference::default()),
             "The key was used for another request. This one was not executed.",
             "Use a new key for a new operation. If it is a retry, send exactly what you sent first.",
         )],

@@ -4,12 +4,12 @@ use std::net::IpAddr;
 
 use http::header::{self, Entry, HeaderMap, HeaderName, HeaderValue};
 use http::uri::{Authority, PathAndQuery, Scheme, Uri};
-use http::{Method, Response, Version, request};
+use http::{Method, Request, Response, Version, request};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use oncegate_core::policy::ForwardKey;
-use oncegate_tower::Attempt;
 use oncegate_tower::headers::{HOP_BY_HOP, OUTCOME, connection_options};
+use oncegate_tower::{Attempt, TargetHost};
 
 use super::Outgoing;
 use super::upgrade::Tunnel;
@@ -71,7 +71,7 @@ pub(super) fn request(
 
     let to = match (upstream.host, host) {
         (HostHeader::Client, Some(host)) => host,
-        _ => HeaderValue::from_str(upstream.authority.as_str()).unwrap_or(HeaderValue::from_static("")),
+        _ => own_host(upstream),
     };
     headers.insert(header::HOST, to);
     head.uri = Uri::from(address(&head.uri, upstream));
@@ -220,6 +220,30 @@ pub(crate) fn add_client_headers(headers: &mut HeaderMap, request: &request::Par
     forwarded(headers, peer, host.as_ref(), is_secure);
 }
 
+fn own_host(upstream: &Upstream) -> HeaderValue {
+    HeaderValue::from_str(upstream.authority.as_str()).unwrap_or(HeaderValue::from_static(""))
+}
+
+/// The host that the upstream is told, where it is the client's, in one spelling: in lower case,
+/// without the port that the client's scheme has by default. It is part of the fingerprint.
+pub(crate) fn target_host<B>(request: &Request<B>, upstream: &Upstream) -> Option<TargetHost> {
+    if upstream.host != HostHeader::Client {
+        return None;
+    }
+    let host = client_host(request.uri(), request.headers()).unwrap_or_else(|| own_host(upstream));
+    let host = String::from_utf8_lossy(host.as_bytes()).to_ascii_lowercase();
+    let is_secure = request.extensions().get::<Secure>().is_some();
+    Some(TargetHost(without_default_port(&host, is_secure).into()))
+}
+
+fn without_default_port(host: &str, is_secure: bool) -> &str {
+    let default = if is_secure { "443" } else { "80" };
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.is_empty() || port == default => name,
+        _ => host,
+    }
+}
+
 /// Who asked, and how: in the standard's header, and in those that most frameworks read. What a
 /// trusted proxy says stays; what any other peer says was removed when the request came.
 fn forwarded(headers: &mut HeaderMap, peer: Option<Peer>, host: Option<&HeaderValue>, is_secure: bool) {
@@ -271,7 +295,23 @@ fn append_to_list(headers: &mut HeaderMap, name: &HeaderName, element: &str) {
 mod tests {
     use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-    use super::text_of;
+    use super::{text_of, without_default_port};
+
+    #[test]
+    fn only_the_default_port_of_the_scheme_goes() {
+        for (host, plain, secure) in [
+            ("a.test", "a.test", "a.test"),
+            ("a.test:", "a.test", "a.test"),
+            ("a.test:80", "a.test", "a.test:80"),
+            ("a.test:443", "a.test:443", "a.test"),
+            ("a.test:8080", "a.test:8080", "a.test:8080"),
+            ("[::1]", "[::1]", "[::1]"),
+            ("[::80]:80", "[::80]", "[::80]:80"),
+        ] {
+            assert_eq!(without_default_port(host, false), plain);
+            assert_eq!(without_default_port(host, true), secure);
+        }
+    }
 
     #[test]
     fn addresses_are_spelt_as_ever() {

@@ -185,7 +185,11 @@ const WRONG: &[(&str, &str)] = &[
     ("[defaults]\nrequest_headers = [\"a b\"]", "2:19: \"a b\" is not the name of a header"),
     (
         "[defaults]\nrequest_headers = [\"Host\"]",
-        "2:19: \"Host\" is of one connection, or said by the gateway itself; leave it out",
+        "2:19: \"host\" needs no setting: where the upstream is told the client's, by upstream.host = \"client\", it is part of the fingerprint and of stored requests already; leave it out",
+    ),
+    (
+        "[defaults]\nrequest_headers = [\"TE\"]",
+        "2:19: \"TE\" is of one connection, or said by the gateway itself; leave it out",
     ),
     (
         "[defaults]\nprofile = \"resume\"",

@@ -19,6 +19,7 @@ mod forwarding;
 mod frames;
 mod gateway;
 mod headers;
+mod hosts;
 mod http1;
 mod http2;
 mod idle;
