@@ -20,6 +20,7 @@ use crate::samples::{
 mod ask;
 mod history;
 mod jobs;
+mod removed;
 mod trail;
 mod waiting;
 
@@ -42,10 +43,12 @@ pub use jobs::{
     what_was_tried_stands_in_no_way,
 };
 
+pub use removed::{a_removal_is_remembered, old_removals_are_forgotten};
+
 pub use trail::{
     a_story_is_told_in_order, a_story_outlives_its_record, an_entry_comes_with_its_write,
     entries_of_one_moment_are_all_kept, old_entries_are_dropped, only_the_winner_tells,
-    what_is_kept_apart_comes_back,
+    pages_of_the_trail_show_each_entry_once, what_is_kept_apart_comes_back,
 };
 
 pub use waiting::{

@@ -80,6 +80,9 @@ macro_rules! for_each_case {
             a_story_is_told_in_order
             entries_of_one_moment_are_all_kept
             old_entries_are_dropped
+            pages_of_the_trail_show_each_entry_once
+            a_removal_is_remembered
+            old_removals_are_forgotten
             what_is_kept_apart_comes_back
             a_history_is_intact_while_nothing_is_lost
             a_watermark_that_is_gone_is_noticed

@@ -15,8 +15,9 @@ use oncegate_store::memory::MemoryStore;
 use oncegate_store::shared_cache::Realm;
 use oncegate_store::signals::Signals;
 use oncegate_store::{
-    Apart, Backlog, Capability, Change, Counts, Cursor, Doubts, Due, Effect, Filter, History, Kind, Moments,
-    Outcome, Page, Quarantine, Result, Scan, Store, StoreError, Turn, Waiting, Write,
+    Apart, Backlog, Capability, Change, Counts, Cursor, Doubts, Due, Effect, EntryPage, EntryPlace, Filter,
+    History, Kind, Moments, Outcome, Page, Quarantine, Result, Scan, Store, StoreError, TimeSpan, Turn,
+    Waiting, Write,
 };
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -85,6 +86,10 @@ enum Flaw {
     TellsOfRefusals,
     /// What a write tells goes missing, now and then.
     LosesEntries,
+    /// A page of the trail goes on behind a moment, and not behind an entry.
+    SkipsOfOneMoment,
+    /// Nothing that was removed is remembered.
+    ForgetsRemovals,
 }
 
 #[derive(Clone)]
@@ -233,6 +238,25 @@ impl Store for Broken {
         self.inner.drop_entries(before, limit).await
     }
 
+    async fn entries(&self, span: TimeSpan, after: Option<EntryPlace>, limit: usize) -> Result<EntryPage> {
+        let after = match self.flaw {
+            Flaw::SkipsOfOneMoment => after.map(|after| EntryPlace { arrival: i64::MAX, ..after }),
+            _ => after,
+        };
+        self.inner.entries(span, after, limit).await
+    }
+
+    async fn removed(&self, ids: &[RecordId], since: Timestamp) -> Result<Vec<Option<Timestamp>>> {
+        match self.flaw {
+            Flaw::ForgetsRemovals => Ok(vec![None; ids.len()]),
+            _ => self.inner.removed(ids, since).await,
+        }
+    }
+
+    async fn drop_removed(&self, before: Timestamp, limit: usize) -> Result<usize> {
+        self.inner.drop_removed(before, limit).await
+    }
+
     async fn keep_apart(&self, apart: &Apart) -> Result<()> {
         self.inner.keep_apart(apart).await
     }
@@ -320,6 +344,8 @@ broken_harness!(Turnless, Flaw::TakesNoTurns);
 broken_harness!(Frozen, Flaw::FrozenClock);
 broken_harness!(Talkative, Flaw::TellsOfRefusals);
 broken_harness!(Silent, Flaw::LosesEntries);
+broken_harness!(Skipping, Flaw::SkipsOfOneMoment);
+broken_harness!(Amnesiac, Flaw::ForgetsRemovals);
 
 /// "May have landed" must never be treated as "did not": a store that says `Effect::None` of what landed is found out,
 /// and one that says `Effect::Unknown` of the very same is not.
@@ -364,6 +390,10 @@ fn each_flaw_is_found_out_by_its_case() {
     fails("browsing_filters", || run::<Unfiltered, _>(cases::browsing_filters));
     fails("the_clock_never_runs_backwards", || run::<Frozen, _>(cases::the_clock_never_runs_backwards));
     fails("an_entry_comes_with_its_write", || run::<Talkative, _>(cases::an_entry_comes_with_its_write));
+    fails("pages_of_the_trail_show_each_entry_once", || {
+        run::<Skipping, _>(cases::pages_of_the_trail_show_each_entry_once);
+    });
+    fails("a_removal_is_remembered", || run::<Amnesiac, _>(cases::a_removal_is_remembered));
     fails("a_stale_swap_is_refused", || run::<Blind, _>(cases::a_stale_swap_is_refused));
 }
 

@@ -82,7 +82,7 @@ pub struct Who {
 pub enum Act {
     /// A first attempt was granted, or work was accepted.
     Began,
-    /// A further attempt was granted, or a new life where an older one had ended.
+    /// A further attempt was granted.
     RanAgain,
     /// Found lapsed.
     Lapsed,
@@ -116,11 +116,13 @@ pub enum Act {
     KeyReused,
     /// The records were compared with a provider's export ([`Comparison`]).
     Compared,
+    /// A new life began where an older one had ended, or where its row had been removed.
+    RanAfterExpiry,
 }
 
 impl Act {
     /// All of them; a stored act is the place in this list, which only grows at its end.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Began,
         Self::RanAgain,
         Self::Lapsed,
@@ -139,6 +141,7 @@ impl Act {
         Self::Withdrawn,
         Self::KeyReused,
         Self::Compared,
+        Self::RanAfterExpiry,
     ];
 
     /// The place in [`Act::ALL`], as it is stored.
@@ -170,6 +173,7 @@ impl Act {
             Self::Withdrawn => "withdrawn",
             Self::KeyReused => "key_reused",
             Self::Compared => "compared",
+            Self::RanAfterExpiry => "ran_after_expiry",
         }
     }
 }
@@ -267,6 +271,7 @@ fn begun(before: Option<&Record>, step: &Step, who: &Who) -> Option<Act> {
         Decision::Execute(lease) if lease.attempt == 1 && row.life == next.life => first,
         // One more client is promised what is under way already.
         Decision::Accepted if row.state == next.state => None,
+        Decision::Execute(_) | Decision::Accepted if row.life != next.life => Some(Act::RanAfterExpiry),
         Decision::Execute(_) | Decision::Accepted => Some(Act::RanAgain),
         _ if step.notices.contains(&Notice::Zombie) => Some(Act::Lapsed),
         _ if row.state.kind() == StateKind::Pending => Some(Act::GivenUp),
@@ -398,8 +403,10 @@ fn subject(input: &mut Decoder<'_>) -> Result<Option<Subject>, Malformed> {
 }
 
 /// What a run of `oncegate compare` found: an entry of its own, under an id that no record has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Comparison {
+    /// Tells it from other comparisons over the same records: a provider's name, say.
+    pub name: Box<str>,
     /// Charges in the provider's export.
     pub charges: u64,
     /// Records of the same time.
@@ -414,13 +421,26 @@ impl Comparison {
     /// Whose story all comparisons are.
     pub const ID: RecordId = RecordId::from_bytes([0; 16]);
 
+    /// The name of a comparison that was given none.
+    pub const UNNAMED: &str = "default";
+    /// The longest name, in bytes.
+    pub const NAME_BYTES_MAX: usize = 64;
+
+    /// Whether a comparison may be called this: the name is a label of metrics.
+    #[must_use]
+    pub fn is_name(name: &str) -> bool {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+        (1..=Self::NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_plain)
+    }
+
     /// The entry of a run that has ended.
     #[must_use]
-    pub fn entry(self, at: Timestamp, node: &str) -> Entry {
-        let Self { charges, records, differences, unreadable } = self;
-        let code = if differences + unreadable == 0 { "agreed" } else { "different" };
-        let detail =
-            format!("charges={charges} records={records} differences={differences} unreadable={unreadable}");
+    pub fn entry(&self, at: Timestamp, node: &str) -> Entry {
+        let Self { name, charges, records, differences, unreadable } = self;
+        let code = if *differences + *unreadable == 0 { "agreed" } else { "different" };
+        let detail = format!(
+            "name={name} charges={charges} records={records} differences={differences} unreadable={unreadable}"
+        );
         Entry {
             id: Self::ID,
             at,
@@ -443,11 +463,13 @@ impl Comparison {
     #[must_use]
     pub fn of(entry: &Entry) -> Option<Self> {
         let detail = entry.reason.as_ref().filter(|_| entry.act == Act::Compared)?.detail();
-        let number = |name: &str| {
+        let text = |name: &str| {
             let mut pairs = detail.split(' ').filter_map(|pair| pair.split_once('='));
-            pairs.find(|(found, _)| *found == name)?.1.parse().ok()
+            Some(pairs.find(|(found, _)| *found == name)?.1)
         };
+        let number = |name: &str| text(name)?.parse().ok();
         Some(Self {
+            name: text("name")?.into(),
             charges: number("charges")?,
             records: number("records")?,
             differences: number("differences")?,

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 use oncegate_core::audit::{Act, Entry};
 use oncegate_core::decide::Notice;
-use oncegate_core::record::StateKind;
+use oncegate_core::record::{Reason, StateKind};
+use oncegate_core::scope::Scope;
 use serde_json::{Value, json};
 
 use crate::record::moment;
@@ -21,7 +22,9 @@ pub fn story(entries: &[Entry]) -> (Value, usize) {
     (entries[left_out..].iter().map(entry).collect(), left_out)
 }
 
-fn entry(entry: &Entry) -> Value {
+/// An entry as JSON.
+#[must_use]
+pub fn entry(entry: &Entry) -> Value {
     let notices: Vec<_> = entry.notices.iter().map(|notice| notice.name()).collect();
     let remarks: Vec<_> = entry.notices.iter().filter_map(|notice| remark(*notice)).collect();
     json!({
@@ -29,7 +32,7 @@ fn entry(entry: &Entry) -> Value {
         "words": words(entry),
         "remarks": remarks,
         "act": entry.act.name(),
-        "scope": entry.subject.as_ref().map(|subject| &subject.scope),
+        "scope": entry.subject.as_ref().map(|subject| scope(&subject.scope)),
         "operation": entry.subject.as_ref().map(|subject| &subject.operation),
         "from": entry.from.map(StateKind::name),
         "to": entry.to.map(StateKind::name),
@@ -44,6 +47,11 @@ fn entry(entry: &Entry) -> Value {
     })
 }
 
+/// A stored scope as it is shown with records.
+pub(crate) fn scope(stored: &str) -> String {
+    Scope::from_stored(stored).map_or_else(|_| stored.to_owned(), |scope| scope.to_string())
+}
+
 /// What happened, for people.
 fn words(entry: &Entry) -> String {
     let (who, attempt) = (who(entry), entry.attempt);
@@ -51,7 +59,7 @@ fn words(entry: &Entry) -> String {
     let mut words = match entry.act {
         Act::Began if entry.to == Some(StateKind::Pending) => "accepted, to be run by a worker".to_owned(),
         Act::Began => format!("attempt {attempt} began"),
-        Act::RanAgain => ran_again(entry),
+        Act::RanAgain | Act::RanAfterExpiry => ran_again(entry),
         Act::Lapsed => format!("attempt {attempt} lapsed: its holder is gone; {}", became(entry)),
         Act::Completed => completed(entry),
         Act::Released => format!("attempt {attempt} had no effect{}", because(entry)),
@@ -124,6 +132,7 @@ fn ran_again(entry: &Entry) -> String {
         Some(StateKind::InProgress) => "the holder before it is gone",
         Some(StateKind::Completed) => "a new life: the one before is past its retention",
         Some(StateKind::Expired) => "a new life: the tombstone is past its end",
+        None => entry.reason.as_ref().map_or("a new life", Reason::detail),
         _ => return began,
     };
     format!("{began}; {why}")

@@ -13,8 +13,8 @@ use oncegate_store::memory::MemoryStore;
 use oncegate_store::shared_cache::Realm;
 use oncegate_store::signals::Signals;
 use oncegate_store::{
-    Apart, Backlog, Capability, Counts, Cursor, Doubts, Due, Filter, History, Moments, Outcome, Page,
-    Quarantine, Result, Scan, Store, Turn, Waiting, Write,
+    Apart, Backlog, Capability, Counts, Cursor, Doubts, Due, EntryPage, EntryPlace, Filter, History, Moments,
+    Outcome, Page, Quarantine, Result, Scan, Store, TimeSpan, Turn, Waiting, Write,
 };
 #[cfg(feature = "redis")]
 use oncegate_store::{Effect, Kind, StoreError};
@@ -127,6 +127,18 @@ impl Store for AnyStore {
 
     async fn drop_entries(&self, before: Timestamp, limit: usize) -> Result<usize> {
         on_any!(self, store => Box::pin(store.drop_entries(before, limit)).await)
+    }
+
+    async fn entries(&self, span: TimeSpan, after: Option<EntryPlace>, limit: usize) -> Result<EntryPage> {
+        on_any!(self, store => Box::pin(store.entries(span, after, limit)).await)
+    }
+
+    async fn removed(&self, ids: &[RecordId], since: Timestamp) -> Result<Vec<Option<Timestamp>>> {
+        on_any!(self, store => Box::pin(store.removed(ids, since)).await)
+    }
+
+    async fn drop_removed(&self, before: Timestamp, limit: usize) -> Result<usize> {
+        on_any!(self, store => Box::pin(store.drop_removed(before, limit)).await)
     }
 
     async fn keep_apart(&self, apart: &Apart) -> Result<()> {

@@ -10,6 +10,7 @@ use oncegate_store::{Change, Due, Effect, Kind, Outcome, Result, StoreError, Wri
 use redis::Value;
 
 use crate::keys::Keys;
+use crate::removed;
 use crate::row::{self, Class};
 use crate::script::{APPLY, Call};
 use crate::waiting;
@@ -38,6 +39,7 @@ fn names(keys: &Keys) -> Vec<String> {
     names.extend(keys.references());
     names.extend(keys.waiting());
     names.extend(keys.doubts());
+    names.push(keys.removed());
     names
 }
 
@@ -62,8 +64,11 @@ fn arguments(write: &Write) -> [Vec<u8>; 12] {
     arguments[0] = verb.to_vec();
     arguments[1] = write.id().to_string().into_bytes();
     arguments[2] = expect.map(|version| version.as_raw().to_be_bytes().to_vec()).unwrap_or_default();
-    if let Change::Remove { grace, .. } = &write.change {
+    if let Change::Remove { grace, is_remembered, .. } = &write.change {
         arguments[3] = exact_micros(*grace).to_string().into_bytes();
+        if *is_remembered {
+            [arguments[4], arguments[5]] = removed::place_of(write.id());
+        }
     }
     if let Some(record) = record {
         arguments[3] = row::encode(record);

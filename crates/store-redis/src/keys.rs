@@ -60,6 +60,12 @@ impl Keys {
         ["trail:entries", "trail:stories", "trail:ages"].map(|name| self.name(name))
     }
 
+    /// The days on which rows were removed. The ids of a day are in sets whose names begin with
+    /// this.
+    pub(crate) fn removed(&self) -> String {
+        self.name("removed")
+    }
+
     /// The providers' references: each with the ids of its records, and by id.
     pub(crate) fn references(&self) -> [String; 2] {
         ["references:ids", "references:of"].map(|name| self.name(name))

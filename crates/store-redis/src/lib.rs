@@ -9,6 +9,7 @@ mod history;
 mod io;
 mod keys;
 mod link;
+mod removed;
 mod row;
 mod script;
 mod settings;

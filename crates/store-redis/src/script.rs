@@ -28,6 +28,12 @@ pub(crate) static RELEASE: LazyLock<Named> =
 pub(crate) static STORY: LazyLock<Named> = LazyLock::new(|| Named::new(include_str!("scripts/story.lua")));
 pub(crate) static DROP_ENTRIES: LazyLock<Named> =
     LazyLock::new(|| Named::new(include_str!("scripts/drop_entries.lua")));
+pub(crate) static ENTRIES: LazyLock<Named> =
+    LazyLock::new(|| Named::new(include_str!("scripts/entries.lua")));
+pub(crate) static REMOVED: LazyLock<Named> =
+    LazyLock::new(|| Named::new(include_str!("scripts/removed.lua")));
+pub(crate) static DROP_REMOVED: LazyLock<Named> =
+    LazyLock::new(|| Named::new(include_str!("scripts/drop_removed.lua")));
 pub(crate) static KEEP_APART: LazyLock<Named> =
     LazyLock::new(|| Named::new(include_str!("scripts/keep_apart.lua")));
 pub(crate) static APART: LazyLock<Named> = LazyLock::new(|| Named::new(include_str!("scripts/apart.lua")));

@@ -20,9 +20,9 @@ use oncegate_store::history::Watermark;
 use oncegate_store::shared_cache::Realm;
 use oncegate_store::signals::Signals;
 use oncegate_store::{
-    Apart, Backlog, Capability, Counts, Cursor, Doubts, Due, Durability, Effect, Filter, History, Kind,
-    Moments, Outcome, Page, Quarantine, Result, Scan, Sharing, Store, StoreError, Turn, Waiting, Write,
-    Writing,
+    Apart, Backlog, Capability, Counts, Cursor, Doubts, Due, Durability, Effect, EntryPage, EntryPlace,
+    Filter, History, Kind, Moments, Outcome, Page, Quarantine, Result, Scan, Sharing, Store, StoreError,
+    TimeSpan, Turn, Waiting, Write, Writing,
 };
 
 use crate::address::{Address, BAD_PREFIX, is_prefix, refused};
@@ -34,7 +34,7 @@ use crate::link::Link;
 use crate::settings::Settings;
 use crate::signals::RedisSignals;
 use crate::warning::Warning;
-use crate::{apply, ask, row, trail, waiting};
+use crate::{apply, ask, removed, row, trail, waiting};
 
 /// How to open a store.
 #[derive(Clone)]
@@ -200,6 +200,18 @@ impl Store for RedisStore {
 
     async fn drop_entries(&self, before: Timestamp, limit: usize) -> Result<usize> {
         trail::drop_entries(&self.link, &self.keys, before, limit).await
+    }
+
+    async fn entries(&self, span: TimeSpan, after: Option<EntryPlace>, limit: usize) -> Result<EntryPage> {
+        trail::entries(&self.link, &self.keys, span.start(after), span.before, limit).await
+    }
+
+    async fn removed(&self, ids: &[RecordId], since: Timestamp) -> Result<Vec<Option<Timestamp>>> {
+        removed::removed(&self.link, &self.keys, ids, since).await
+    }
+
+    async fn drop_removed(&self, before: Timestamp, _limit: usize) -> Result<usize> {
+        removed::drop_removed(&self.link, &self.keys, before).await
     }
 
     async fn keep_apart(&self, apart: &Apart) -> Result<()> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use oncegate_core::audit::Entry;
 use oncegate_core::identity::RecordId;
 use oncegate_core::time::Timestamp;
-use oncegate_store::{Apart, Effect, Kind, Result, StoreError};
+use oncegate_store::{Apart, Effect, EntryPage, EntryPlace, Kind, Result, StoreError};
 use redis::Value;
 
 use crate::apply;
@@ -17,8 +17,10 @@ use crate::error::Nature;
 use crate::history::Checks;
 use crate::keys::Keys;
 use crate::link::Link;
-use crate::script::{APART, Call, DROP_APART, DROP_ENTRIES, KEEP_APART, STORY};
+use crate::script::{APART, Call, DROP_APART, DROP_ENTRIES, ENTRIES, KEEP_APART, STORY};
 
+/// What sixteen digits can hold.
+const ARRIVAL_MAX: i64 = 9_999_999_999_999_999;
 /// Where the moment is in a member of a story: after the id and the order of arrival.
 const AT: std::ops::Range<usize> = 32..40;
 
@@ -61,6 +63,51 @@ fn entry(id: RecordId, member: &[u8], bytes: &[u8]) -> Result<Entry> {
     let at = Timestamp::from_micros(i64::from_be_bytes(at));
     Entry::decode(id, at, bytes)
         .map_err(|problem| StoreError::new(Kind::Unreadable, Effect::None, "story").because(problem))
+}
+
+/// A page of the trail of all records, from behind `start`. One entry more than it shows says
+/// whether there is another.
+pub(crate) async fn entries(
+    link: &Arc<Link<Checks>>,
+    keys: &Keys,
+    start: EntryPlace,
+    before: Timestamp,
+    limit: usize,
+) -> Result<EntryPage> {
+    let [entries, _, ages] = keys.trail();
+    let mut page = EntryPage::default();
+    let mut place = start;
+    loop {
+        let count = ROWS_MAX.min(limit.saturating_add(1) - page.entries.len());
+        // No number of an entry is negative, and none has more digits.
+        let arrival = format!("{:016}", place.arrival.clamp(0, ARRIVAL_MAX));
+        let micros = [place.at, before].map(|at| at.as_micros().to_string());
+        let [at, before] = micros;
+        let arguments = [at, arrival, before, count.to_string()].map(String::into_bytes);
+        let call = Call::new(&ENTRIES, vec![ages.clone(), entries.clone()], arguments.into());
+        let found = array("entries", run(link, "entries", call).await?)?;
+        let is_end = found.len() < 3 * count;
+        for one in found.chunks_exact(3) {
+            if page.entries.len() == limit {
+                page.next = Some(place);
+                return Ok(page);
+            }
+            let [Value::BulkString(member), Value::BulkString(at), Value::BulkString(bytes)] = one else {
+                return Err(odd("entries"));
+            };
+            place = place_of(member, at).ok_or_else(|| odd("entries"))?;
+            let id = member.get(16..32).and_then(|id| id.try_into().ok()).map(RecordId::from_bytes);
+            page.entries.push((place, id.and_then(|id| Entry::decode(id, place.at, bytes).ok())));
+        }
+        if is_end {
+            return Ok(page);
+        }
+    }
+}
+
+fn place_of(member: &[u8], at: &[u8]) -> Option<EntryPlace> {
+    let number = |digits: &[u8]| std::str::from_utf8(digits).ok()?.parse().ok();
+    Some(EntryPlace { at: Timestamp::from_micros(number(at)?), arrival: number(member.get(..16)?)? })
 }
 
 pub(crate) async fn drop_entries(
@@ -140,7 +187,7 @@ pub(crate) async fn drop_apart(link: &Arc<Link<Checks>>, keys: &Keys, apart: &[A
     Ok(())
 }
 
-async fn write(link: &Arc<Link<Checks>>, operation: &'static str, call: Call) -> Result<Value> {
+pub(crate) async fn write(link: &Arc<Link<Checks>>, operation: &'static str, call: Call) -> Result<Value> {
     link.call(operation, Nature::Writes, async move |mut connection| call.run(&mut connection).await).await
 }
 

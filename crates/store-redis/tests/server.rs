@@ -340,8 +340,8 @@ async fn a_node_of_the_release_before_is_refused_once_this_one_has_started() {
     assert_eq!(server.command(&["GET", "{oncegate}:arrival"]), "41", "the order goes on");
     // Its script is the same, but for the name of the counter.
     let counter = "{oncegate}:seq";
-    let keys: Vec<_> = (2..=22).map(|n| format!("{{oncegate}}:none:{n}")).collect();
-    let mut words = vec!["EVAL", include_str!("../src/scripts/apply.lua"), "22", counter];
+    let keys: Vec<_> = (2..=23).map(|n| format!("{{oncegate}}:none:{n}")).collect();
+    let mut words = vec!["EVAL", include_str!("../src/scripts/apply.lua"), "23", counter];
     words.extend(keys.iter().map(String::as_str));
     let refused = server.command(&words);
     assert!(refused.contains("{oncegate}:seq is not a number"), "{refused}");

@@ -16,8 +16,9 @@ use oncegate_store::clock::Clock;
 use oncegate_store::shared_cache::Realm;
 use oncegate_store::signals::Signals;
 use oncegate_store::{
-    Apart, Backlog, Capability, Counts, Cursor, Doubts, Due, Durability, Effect, Filter, History, Moments,
-    Outcome, Page, Quarantine, Result, Scan, Sharing, Store, Turn, Waiting, Write, Writing,
+    Apart, Backlog, Capability, Counts, Cursor, Doubts, Due, Durability, Effect, EntryPage, EntryPlace,
+    Filter, History, Moments, Outcome, Page, Quarantine, Result, Scan, Sharing, Store, TimeSpan, Turn,
+    Waiting, Write, Writing,
 };
 
 mod apply;
@@ -30,6 +31,7 @@ mod jobs;
 mod join;
 mod link;
 mod migrate;
+mod removed;
 mod replication;
 mod row;
 mod scan;
@@ -309,6 +311,29 @@ impl Store for PostgresStore {
 
     async fn drop_entries(&self, before: Timestamp, limit: usize) -> Result<usize> {
         trail::drop_entries(&self.writers, &self.statements.trail, before, limit).await
+    }
+
+    async fn entries(&self, span: TimeSpan, after: Option<EntryPlace>, limit: usize) -> Result<EntryPage> {
+        let (statements, start) = (&self.statements.trail, span.start(after));
+        let page = self.pages.read(|session| async move {
+            trail::entries(&session, statements, start, span.before, limit).await
+        });
+        page.await.map_err(|failure| failure.during("entries", Effect::None))
+    }
+
+    async fn removed(&self, ids: &[RecordId], since: Timestamp) -> Result<Vec<Option<Timestamp>>> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let statements = &self.statements.removed;
+        let removed = self
+            .scans
+            .read(|session| async move { removed::removed(&session, statements, ids, since).await });
+        removed.await.map_err(|failure| failure.during("removed", Effect::None))
+    }
+
+    async fn drop_removed(&self, before: Timestamp, limit: usize) -> Result<usize> {
+        removed::drop_removed(&self.writers, &self.statements.removed, before, limit).await
     }
 
     async fn keep_apart(&self, apart: &Apart) -> Result<()> {

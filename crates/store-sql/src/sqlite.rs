@@ -23,8 +23,9 @@ use oncegate_store::join::Turns;
 use oncegate_store::shared_cache::Realm;
 use oncegate_store::signals::Signals;
 use oncegate_store::{
-    Apart, Backlog, Capability, Counts, Cursor, Doubts, Due, Durability, Effect, Filter, History, Moments,
-    Outcome, Page, Quarantine, Result, Scan, Sharing, Store, Turn, Waiting, Write, Writing,
+    Apart, Backlog, Capability, Counts, Cursor, Doubts, Due, Durability, Effect, EntryPage, EntryPlace,
+    Filter, History, Moments, Outcome, Page, Quarantine, Result, Scan, Sharing, Store, TimeSpan, Turn,
+    Waiting, Write, Writing,
 };
 
 mod append;
@@ -39,6 +40,7 @@ mod jobs;
 mod join;
 mod migrate;
 mod places;
+mod removed;
 mod row;
 mod scan;
 mod statements;
@@ -239,6 +241,23 @@ impl Store for SqliteStore {
     async fn drop_entries(&self, before: Timestamp, limit: usize) -> Result<usize> {
         let _turn = self.turns.next().await;
         self.writer.run("drop_entries", |connection| trail::drop_entries(connection, before, limit))
+    }
+
+    async fn entries(&self, span: TimeSpan, after: Option<EntryPlace>, limit: usize) -> Result<EntryPage> {
+        let start = span.start(after);
+        self.pages
+            .run("entries", move |connection| trail::entries(connection, start, span.before, limit))
+            .await
+    }
+
+    async fn removed(&self, ids: &[RecordId], since: Timestamp) -> Result<Vec<Option<Timestamp>>> {
+        let ids = ids.to_vec();
+        self.scans.run("removed", move |connection| removed::removed(connection, &ids, since)).await
+    }
+
+    async fn drop_removed(&self, before: Timestamp, limit: usize) -> Result<usize> {
+        let _turn = self.turns.next().await;
+        self.writer.run("drop_removed", |connection| removed::drop_removed(connection, before, limit))
     }
 
     async fn keep_apart(&self, apart: &Apart) -> Result<()> {

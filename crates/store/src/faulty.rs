@@ -22,6 +22,7 @@ use crate::jobs::{Claim, Depth, Job, JobId, Jobs, Report};
 use crate::query::{Counts, Cursor, Due, Filter, Moments, Page, Scan};
 use crate::shared_cache::Realm;
 use crate::signals::Signals;
+use crate::trail::{EntryPage, EntryPlace, TimeSpan};
 use crate::turns::{Backlog, Doubts, Turn, Waiting};
 use crate::write::{Outcome, Write};
 use crate::{Capability, Result, Store, Writing};
@@ -238,6 +239,13 @@ impl<S: Store> Faulty<S> {
         if self.plan().is_dead { Err(injected(Effect::None, operation)) } else { Ok(()) }
     }
 
+    /// Of what is read in the background, at no certain moment: it uses up no failure that a test
+    /// has meant for another read.
+    fn check_background_read(&self, operation: &'static str) -> Result<()> {
+        let plan = self.plan();
+        if plan.is_dead || plan.reads_to_fail > 0 { Err(injected(Effect::None, operation)) } else { Ok(()) }
+    }
+
     fn check_read(&self, operation: &'static str) -> Result<()> {
         let mut plan = self.plan();
         if plan.is_dead || plan.reads_to_fail > 0 {
@@ -374,6 +382,21 @@ impl<S: Store> Store for Faulty<S> {
     async fn drop_entries(&self, before: Timestamp, limit: usize) -> Result<usize> {
         self.check_read("drop_entries")?;
         self.inner.drop_entries(before, limit).await
+    }
+
+    async fn entries(&self, span: TimeSpan, after: Option<EntryPlace>, limit: usize) -> Result<EntryPage> {
+        self.check_read("entries")?;
+        self.inner.entries(span, after, limit).await
+    }
+
+    async fn removed(&self, ids: &[RecordId], since: Timestamp) -> Result<Vec<Option<Timestamp>>> {
+        self.check_background_read("removed")?;
+        self.inner.removed(ids, since).await
+    }
+
+    async fn drop_removed(&self, before: Timestamp, limit: usize) -> Result<usize> {
+        self.check_read("drop_removed")?;
+        self.inner.drop_removed(before, limit).await
     }
 
     async fn keep_apart(&self, apart: &Apart) -> Result<()> {

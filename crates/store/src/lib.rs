@@ -16,8 +16,10 @@ pub mod join;
 pub mod memory;
 pub mod outlive;
 pub mod query;
+pub mod removed;
 pub mod shared_cache;
 pub mod signals;
+pub mod trail;
 pub mod turns;
 pub mod write;
 
@@ -38,6 +40,7 @@ pub use apart::Apart;
 pub use error::{Effect, Kind, StoreError};
 pub use history::{History, Quarantine};
 pub use query::{Counts, Cursor, Due, Filter, Moments, Page, SCAN_BYTES_MAX, Scan};
+pub use trail::{EntryPage, EntryPlace, TimeSpan};
 pub use turns::{Backlog, Doubts, Turn, Waiting};
 pub use write::{Change, Outcome, Write};
 
@@ -171,6 +174,40 @@ pub trait Store: Send + Sync + 'static {
     /// # Contract
     /// - Exactly those, the oldest first. (`old_entries_are_dropped`)
     fn drop_entries(&self, before: Timestamp, limit: usize) -> impl Future<Output = Result<usize>> + Send;
+
+    /// The audit trail of all records, oldest first, a page of at most `limit` entries at a time.
+    ///
+    /// # Contract
+    /// - Those of the span of time, in order, each on one page, also those of one moment.
+    ///   (`pages_of_the_trail_show_each_entry_once`)
+    fn entries(
+        &self,
+        span: TimeSpan,
+        after: Option<EntryPlace>,
+        limit: usize,
+    ) -> impl Future<Output = Result<EntryPage>> + Send;
+
+    /// When the row of each of these ids was last removed, as the start of that day; one place per
+    /// id, in order. `None`: not since `since`, or it is not remembered any more.
+    ///
+    /// It informs, and nothing is decided by it.
+    ///
+    /// # Contract
+    /// - A removal that says so is remembered if it is applied, in the same commit, and no other
+    ///   is.
+    ///   (`a_removal_is_remembered`)
+    fn removed(
+        &self,
+        ids: &[RecordId],
+        since: Timestamp,
+    ) -> impl Future<Output = Result<Vec<Option<Timestamp>>>> + Send;
+
+    /// Forgets removals of days that ended by this moment; says how many. A store may forget more
+    /// than `limit` at once where that is as cheap.
+    ///
+    /// # Contract
+    /// - Exactly those. (`old_removals_are_forgotten`)
+    fn drop_removed(&self, before: Timestamp, limit: usize) -> impl Future<Output = Result<usize>> + Send;
 
     /// Keeps a message about a record that is not there yet. Under a name that is taken, the first stays.
     ///

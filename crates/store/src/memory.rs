@@ -3,7 +3,7 @@
 //! [`Model`] is plain data and plain functions, so that a test can keep one beside any store and compare. Kept simple
 //! rather than fast: it is the meaning of the contract.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use oncegate_core::audit::Entry;
@@ -17,8 +17,10 @@ use crate::clock::Clock;
 use crate::error::{Effect, Kind, StoreError};
 use crate::history::{Beat, History, Quarantine, Watermark};
 use crate::query::{Counts, Cursor, Due, Filter, Moments, Page, SCAN_BYTES_MAX, Scan, answer_bytes};
+use crate::removed;
 use crate::shared_cache::Realm;
 use crate::signals::Signals;
+use crate::trail::{EntryPage, EntryPlace, TimeSpan};
 use crate::turns::{BACKLOG_MAX, Backlog, Calling, Doubts, Line, Turn, Waiting, in_turns};
 use crate::write::{Change, Outcome, Write};
 use crate::{Capability, Durability, Result, Sharing, Store, Writing};
@@ -32,7 +34,11 @@ use jobs::Outbox;
 pub struct Model {
     rows: BTreeMap<RecordId, Row>,
     inserted: u64,
-    entries: Vec<Entry>,
+    /// With the number of each, in the order of arrival.
+    entries: Vec<(i64, Entry)>,
+    told: i64,
+    /// Days, and digests of the ids of rows that were removed on them.
+    removed: BTreeSet<(i64, i64)>,
     apart: Vec<Apart>,
     outbox: Outbox,
     watermarks: BTreeMap<i64, i64>,
@@ -67,10 +73,13 @@ impl Model {
                 row.record = (**record).clone();
                 Outcome::Applied
             }
-            (Change::Remove { id, expect, grace }, Some(row))
+            (Change::Remove { id, expect, grace, is_remembered }, Some(row))
                 if row.record.version == *expect && is_removable(&row.record, now.minus(*grace)) =>
             {
                 self.rows.remove(id);
+                if *is_remembered {
+                    self.removed.insert((removed::day_of(now), removed::digest_of(*id)));
+                }
                 Outcome::Applied
             }
             (_, current) => Outcome::Refused { current: current.map(|row| Arc::new(row.record.clone())) },
@@ -200,27 +209,66 @@ impl Model {
 
     /// Adds to the audit trail, unless it is there.
     pub fn tell(&mut self, entry: &Entry) {
-        if !self.entries.contains(entry) {
-            self.entries.push(entry.clone());
+        if !self.entries.iter().any(|(_, told)| told == entry) {
+            self.told += 1;
+            self.entries.push((self.told, entry.clone()));
         }
     }
 
     /// The last `limit` entries of one record, oldest first.
     #[must_use]
     pub fn story(&self, id: RecordId, limit: usize) -> Vec<Entry> {
-        let story: Vec<_> = self.entries.iter().filter(|entry| entry.id == id).cloned().collect();
+        let told = self.entries.iter().map(|(_, entry)| entry);
+        let story: Vec<_> = told.filter(|entry| entry.id == id).cloned().collect();
         story[story.len().saturating_sub(limit)..].to_vec()
     }
 
     /// Drops at most `limit` entries that are older than this.
     pub fn drop_entries(&mut self, before: Timestamp, limit: usize) -> usize {
-        let mut old: Vec<_> = self.entries.iter().map(|entry| entry.at).filter(|at| *at < before).collect();
+        let mut old: Vec<_> =
+            self.entries.iter().map(|(_, entry)| entry.at).filter(|at| *at < before).collect();
         old.sort_unstable();
         old.truncate(limit);
         for at in &old {
-            if let Some(place) = self.entries.iter().position(|entry| entry.at == *at) {
+            if let Some(place) = self.entries.iter().position(|(_, entry)| entry.at == *at) {
                 self.entries.remove(place);
             }
+        }
+        old.len()
+    }
+
+    /// A page of the audit trail of all records.
+    #[must_use]
+    pub fn entries(&self, span: TimeSpan, after: Option<EntryPlace>, limit: usize) -> EntryPage {
+        let start = span.start(after);
+        let placed = self.entries.iter().map(|(arrival, entry)| {
+            let place = EntryPlace { at: entry.at, arrival: *arrival };
+            (place, entry)
+        });
+        let mut placed: Vec<_> =
+            placed.filter(|(place, _)| *place > start && place.at < span.before).collect();
+        placed.sort_by_key(|(place, _)| *place);
+        let next = (placed.len() > limit).then(|| placed.get(limit.wrapping_sub(1))).flatten();
+        let next = next.map(|(place, _)| *place);
+        let shown = placed.into_iter().take(limit);
+        let entries = shown.map(|(place, entry)| (place, Some(entry.clone()))).collect();
+        EntryPage { entries, next }
+    }
+
+    /// The day on which the row of this id was last removed.
+    #[must_use]
+    pub fn removed(&self, id: RecordId, since: Timestamp) -> Option<Timestamp> {
+        let digest = removed::digest_of(id);
+        let days = self.removed.iter().rev().take_while(|(day, _)| *day >= removed::day_of(since));
+        days.filter(|(_, other)| *other == digest).map(|(day, _)| removed::start_of(*day)).next()
+    }
+
+    /// Forgets removals of days that ended by this moment, at most `limit`.
+    pub fn drop_removed(&mut self, before: Timestamp, limit: usize) -> usize {
+        let first = (removed::day_of(before), i64::MIN);
+        let old: Vec<_> = self.removed.range(..first).take(limit).copied().collect();
+        for one in &old {
+            self.removed.remove(one);
         }
         old.len()
     }
@@ -404,6 +452,19 @@ impl Store for MemoryStore {
 
     async fn drop_entries(&self, before: Timestamp, limit: usize) -> Result<usize> {
         Ok(self.model().drop_entries(before, limit))
+    }
+
+    async fn entries(&self, span: TimeSpan, after: Option<EntryPlace>, limit: usize) -> Result<EntryPage> {
+        Ok(self.model().entries(span, after, limit))
+    }
+
+    async fn removed(&self, ids: &[RecordId], since: Timestamp) -> Result<Vec<Option<Timestamp>>> {
+        let model = self.model();
+        Ok(ids.iter().map(|id| model.removed(*id, since)).collect())
+    }
+
+    async fn drop_removed(&self, before: Timestamp, limit: usize) -> Result<usize> {
+        Ok(self.model().drop_removed(before, limit))
     }
 
     async fn keep_apart(&self, apart: &Apart) -> Result<()> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use oncegate_core::audit::Entry;
 use oncegate_core::decide::{Next, Step};
 use oncegate_core::identity::{RecordId, Version};
-use oncegate_core::record::Record;
+use oncegate_core::record::{Record, StateKind};
 
 /// One conditional write, and what is told of it if it is applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +40,9 @@ pub enum Change {
         expect: Version,
         /// How much longer than its retention a row is left alone.
         grace: Duration,
+        /// Whether the id is remembered for a while, see
+        /// [`Store::removed`](crate::Store::removed).
+        is_remembered: bool,
     },
 }
 
@@ -59,7 +62,17 @@ impl Write {
     /// See [`Change::Remove`].
     #[must_use]
     pub const fn remove(id: RecordId, expect: Version, grace: Duration) -> Self {
-        Self { change: Change::Remove { id, expect, grace }, entry: None }
+        let is_remembered = false;
+        Self { change: Change::Remove { id, expect, grace, is_remembered }, entry: None }
+    }
+
+    /// The same removal, and the id is remembered with it.
+    #[must_use]
+    pub fn remembered(mut self) -> Self {
+        if let Change::Remove { is_remembered, .. } = &mut self.change {
+            *is_remembered = true;
+        }
+        self
     }
 
     /// The same write, and this in the audit trail if it is applied.
@@ -76,7 +89,8 @@ impl Write {
             (Next::Put(record), None) => Some(Self::insert(Arc::clone(record))),
             (Next::Put(record), Some(current)) => Some(Self::swap(current.version, Arc::clone(record))),
             (Next::Remove { grace }, Some(current)) => {
-                Some(Self::remove(current.id, current.version, *grace))
+                let removal = Self::remove(current.id, current.version, *grace);
+                Some(if may_have_run(current) { removal.remembered() } else { removal })
             }
         }
     }
@@ -89,6 +103,12 @@ impl Write {
             Change::Remove { id, .. } => *id,
         }
     }
+}
+
+/// Whether a settled record's key has run. What was released, or was never begun, has not: if the
+/// key is used again, nothing runs a second time.
+fn may_have_run(record: &Record) -> bool {
+    record.attempts > 0 && record.state.kind() != StateKind::FailedRetryable
 }
 
 /// What became of one write.

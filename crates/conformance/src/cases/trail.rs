@@ -6,7 +6,7 @@ use std::time::Duration;
 use oncegate_core::audit::{Act, Entry};
 use oncegate_core::record::{Record, StateKind};
 use oncegate_core::time::Timestamp;
-use oncegate_store::{Apart, Durability, Outcome, Store};
+use oncegate_store::{Apart, Durability, EntryPlace, Outcome, Store, TimeSpan};
 use tokio::sync::Barrier;
 
 use crate::samples::entry;
@@ -163,6 +163,57 @@ pub async fn old_entries_are_dropped<H: Harness>(harness: H) {
     assert_eq!(store.drop_entries(second(4), 2).await.expect("dropped"), 1, "only what is older");
     assert_eq!(store.drop_entries(second(4), 2).await.expect("dropped"), 0);
     assert_eq!(store.story(row.id, 10).await.expect("told"), entries[3..]);
+}
+
+fn readable(entries: Vec<(EntryPlace, Option<Entry>)>) -> Vec<Entry> {
+    entries.into_iter().map(|(_, entry)| entry.expect("it can be read")).collect()
+}
+
+/// All entries of a span, read by pages of this length.
+async fn paged<S: Store>(store: &S, span: TimeSpan, limit: usize) -> Vec<Entry> {
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let page = store.entries(span, after, limit).await.expect("read");
+        assert!(page.entries.len() <= limit, "no more than the limit");
+        all.extend(readable(page.entries));
+        match page.next {
+            // As it goes through a command line.
+            Some(next) => after = Some(next.to_string().parse::<EntryPlace>().expect("a place")),
+            None => return all,
+        }
+    }
+}
+
+/// A cursor that was a moment alone would pass over what else that moment has, or show it again.
+pub async fn pages_of_the_trail_show_each_entry_once<H: Harness>(harness: H) {
+    let store = harness.open().await;
+    assert_eq!(paged(&store, TimeSpan::ALL, 3).await, []);
+    let rows = ["a", "b", "c"].map(|key| reserved(key, 1, LONG_AGO));
+    let acts = [Act::Doubted, Act::Lapsed, Act::NotKnown, Act::Happened];
+    let of_moment = |n: u64| {
+        let entries = rows.iter().flat_map(|row| acts.map(|act| entry(row, second(n), act)));
+        entries.collect::<Vec<_>>()
+    };
+    let (first, crowd, last) =
+        (entry(&rows[1], second(1), Act::Began), of_moment(2), entry(&rows[0], second(3), Act::Began));
+    // One by one, and the latest first: the order of arrival counts within a moment only.
+    for entry in [&last].into_iter().chain(&crowd).chain([&first]) {
+        store.tell(std::slice::from_ref(entry)).await.expect("told");
+    }
+    let all = [vec![first.clone()], crowd.clone(), vec![last.clone()]].concat();
+    for limit in [1, 2, 5, 14, 100] {
+        assert_eq!(paged(&store, TimeSpan::ALL, limit).await, all, "pages of {limit}");
+    }
+    let span = |from: u64, before: u64| TimeSpan { from: second(from), before: second(before) };
+    assert_eq!(paged(&store, span(2, 3), 5).await, crowd, "the end is left out");
+    assert_eq!(paged(&store, span(3, 9), 5).await, std::slice::from_ref(&last));
+    assert_eq!(paged(&store, span(4, 9), 5).await, []);
+    // What has been dropped meanwhile does not move the place.
+    let page = store.entries(TimeSpan::ALL, None, 5).await.expect("read");
+    assert_eq!(store.drop_entries(second(2), 10).await.expect("dropped"), 1);
+    let rest = store.entries(TimeSpan::ALL, page.next, 100).await.expect("read");
+    assert_eq!(readable(rest.entries), all[5..]);
+    assert_eq!(rest.next, None);
 }
 
 pub async fn what_is_kept_apart_comes_back<H: Harness>(harness: H) {

@@ -76,6 +76,8 @@ fn every_act_is_told_of_something() {
     // Neither a refusal nor a comparison is a step.
     assert!(told.insert(Act::KeyReused.name()));
     assert!(told.insert(Act::Compared.name()));
+    // Every cell is within the first life: see the test of a new life after retention.
+    assert!(told.insert(Act::RanAfterExpiry.name()));
     let all: BTreeSet<_> = Act::ALL.iter().map(|act| act.name()).collect();
     assert_eq!(told, all);
     assert_eq!(all.len(), Act::ALL.len(), "names differ");
@@ -167,7 +169,7 @@ fn an_execution_out_of_a_tombstone_is_always_told() {
     let entry =
         told(Some(&buried), &Event::Arrive(Arrival { terms, ..arrival(2) }), at(400 * 86_400), &node());
     let entry = entry.unwrap();
-    assert_eq!((entry.act, &entry.notices[..]), (Act::RanAgain, &[Notice::OutOfTombstone][..]));
+    assert_eq!((entry.act, &entry.notices[..]), (Act::RanAfterExpiry, &[Notice::OutOfTombstone][..]));
     assert_eq!(entry.life, token(2), "of the life that begins");
 }
 
@@ -178,7 +180,7 @@ fn a_new_life_after_retention_is_told() {
     let given_up = row_after(Some(&waiting), &reap(), at(2 * 86_400));
     for first in [given_up, sample(Phase::Completed, &arrival(1)).row.unwrap()] {
         let entry = told(Some(&first), &Event::Arrive(arrival(2)), at(40 * 86_400), &node()).unwrap();
-        assert_eq!((entry.act, entry.attempt, entry.life), (Act::RanAgain, 1, token(2)));
+        assert_eq!((entry.act, entry.attempt, entry.life), (Act::RanAfterExpiry, 1, token(2)));
     }
 }
 
@@ -274,7 +276,8 @@ fn an_entry_of_an_earlier_release_has_no_subject() {
 
 #[test]
 fn a_comparison_is_read_back_from_its_entry() {
-    let run = Comparison { charges: 120, records: 118, differences: 3, unreadable: 1 };
+    let run =
+        Comparison { name: "acme-pay".into(), charges: 120, records: 118, differences: 3, unreadable: 1 };
     let entry = run.entry(at(30).at, "node-1");
     assert_eq!(Comparison::of(&entry), Some(run));
     assert_eq!(entry.reason.as_ref().unwrap().code(), "different");

@@ -2,8 +2,10 @@
 --
 -- KEYS  1 the counter; 2..8 the orders of the classes; 9..13 the due kinds; 14..16 the audit trail: entries, stories, ages;
 --       17, 18 the providers' references: each with its ids, and by id; 19, 20 what waits: names in order, and by id;
---       21, 22 what is unknown, by when it began: all of it, and what is parked; 23.. the rows, one a write
--- ARGV  twelve a write: verb (i, s, r), id, version expected, row (of a removal: grace in µs), moments of the five kinds, reference,
+--       21, 22 what is unknown, by when it began: all of it, and what is parked; 23 the days on which rows were removed, which begins
+--       the names of their sets of ids; 24.. the rows, one a write
+-- ARGV  twelve a write: verb (i, s, r), id, version expected, row (of a removal: grace in µs), moments of the five kinds (of a
+--       removal that is remembered: the bucket and the digest of its id), reference,
 --       name among what waits, since when it is unknown;
 --       then five an entry: number of its write (0: told in any case), id in 16 bytes, the rest of its name, moment, bytes
 --
@@ -12,7 +14,7 @@
 -- A script is not rolled back. So all that can be wrong is looked for before the first change, and each change says whether
 -- it was the first: UNWRITTEN, nothing was changed; PARTIAL, something was.
 local ORDERS, KINDS, ENTRIES, STORIES, AGES, REFERENCES, REFERENCE_OF = 2, 9, 14, 15, 16, 17, 18
-local WAITING, WAITING_OF, DOUBTS, PARKED_DOUBTS, ROWS = 19, 20, 21, 22, 23
+local WAITING, WAITING_OF, DOUBTS, PARKED_DOUBTS, REMOVED, ROWS = 19, 20, 21, 22, 23, 24
 local STRIDE, TOLD = 12, 5
 local REFERENCED = 32
 local LAYOUT, HEAD, CLASSES = 1, 11, 7
@@ -57,6 +59,20 @@ local function check_entries()
   end
 end
 
+local time
+local function now()
+  time = time or redis.call('TIME')
+  return time[1] * 1000000 + time[2]
+end
+
+local function day()
+  return string.format('%.0f', math.floor(now() / 86400000000))
+end
+
+local function removed_ids(at)
+  return KEYS[REMOVED] .. ':' .. day() .. ':' .. ARGV[at + 4]
+end
+
 local function check_all()
   check(count >= 0 and #ARGV >= written, 'the arguments do not fit the keys')
   for at = 1, written, STRIDE do
@@ -64,6 +80,11 @@ local function check_all()
     check(verb == 'i' or #ARGV[at + 2] == 8, 'a version has eight bytes')
     if verb == 'r' then
       check(tonumber(row), 'a grace is a number')
+      if ARGV[at + 4] ~= '' then
+        check(tonumber(ARGV[at + 4]) and tonumber(ARGV[at + 5]), 'an id has a bucket and a digest')
+        local kind = redis.call('TYPE', removed_ids(at)).ok
+        check(kind == 'set' or kind == 'none', removed_ids(at) .. ' is not a set')
+      end
     else
       check(verb == 'i' or verb == 's', 'the verb is unknown')
       check(#row > HEAD and string.byte(row, 1) == LAYOUT and string.byte(row, 10) < CLASSES, 'the row has no head')
@@ -81,6 +102,7 @@ local function check_all()
   check_type(WAITING_OF, 'hash')
   check_type(DOUBTS, 'zset')
   check_type(PARKED_DOUBTS, 'zset')
+  check_type(REMOVED, 'zset')
   check_entries()
 end
 
@@ -155,12 +177,6 @@ local function put(at, key, old)
   doubt(id, old, class, ARGV[at + 11])
 end
 
-local time
-local function now()
-  time = time or redis.call('TIME')
-  return time[1] * 1000000 + time[2]
-end
-
 local function is_removable(at, old)
   if not SETTLED[old.class] then return false end
   local ends = redis.call('ZSCORE', KEYS[EXPIRED], ARGV[at + 1])
@@ -175,6 +191,10 @@ local function remove(at, key, old)
     if bit.band(old.kinds, bit.lshift(1, kind)) ~= 0 then change('ZREM', KEYS[KINDS + kind], id) end
   end
   refer(id, old, '')
+  if ARGV[at + 4] ~= '' then
+    change('ZADD', KEYS[REMOVED], day(), day())
+    change('SADD', removed_ids(at), ARGV[at + 5])
+  end
 end
 
 local function write(at, key)

@@ -126,6 +126,16 @@ CREATE UNIQUE INDEX entry_once ON {schema}.entry (id, at, act, sha256(node));
 CREATE INDEX entry_record ON {schema}.entry (id, seq);
 CREATE INDEX entry_age ON {schema}.entry (at, seq);
 
+-- Ids of removed rows, remembered for a few days: a key that is used again after its row is gone is counted and told. Nothing is decided
+-- by it.
+CREATE TABLE {schema}.removed_id (
+    digest bigint  NOT NULL, -- the first 64 bits of the id
+    day    integer NOT NULL, -- of the removal, in days since 1970
+    PRIMARY KEY (digest, day)
+);
+-- Old days are dropped. Nearly all entries are equal, so they are packed.
+CREATE INDEX removed_id_day ON {schema}.removed_id (day);
+
 -- Messages about records that are not there yet. Few, and each has an end.
 CREATE TABLE {schema}.apart (
     name  bytea  NOT NULL,

@@ -81,11 +81,12 @@ impl<'w> Wave<'w> {
                 self.settle_over.add(place, expect.as_raw(), record)
             }
             Change::Swap { expect, record } => self.move_on.add(place, expect.as_raw(), record),
-            Change::Remove { id, expect, grace } => {
+            Change::Remove { id, expect, grace, is_remembered } => {
                 self.remove.places.push((place, *id));
                 self.remove.id.push(write_id(write));
                 self.remove.expect.push(expect.as_raw());
                 self.remove.grace.push(micros(*grace));
+                self.remove.is_remembered.push(*is_remembered);
                 &mut self.remove.entries
             }
         };
@@ -258,12 +259,13 @@ pub(super) struct Removals<'w> {
     id: Vec<&'w [u8]>,
     expect: Vec<i64>,
     grace: Vec<i64>,
+    is_remembered: Vec<bool>,
     pub(super) entries: Entries<'w>,
 }
 
 impl Removals<'_> {
-    pub(super) fn bound(&self) -> [&(dyn ToSql + Sync); 3] {
-        [&self.id, &self.expect, &self.grace]
+    pub(super) fn bound(&self) -> [&(dyn ToSql + Sync); 4] {
+        [&self.id, &self.expect, &self.grace, &self.is_remembered]
     }
 }
 

@@ -14,7 +14,7 @@ const ROUTINES: &str = include_str!("../../migrations/postgres/routines.sql");
 
 /// The scripts that bring an older schema up to date, in order; the table `migration` says how many it has had. (A column that is dropped still costs every insert a little, so a new schema has none of
 /// those.)
-const MIGRATIONS: [&str; 14] = [
+const MIGRATIONS: [&str; 15] = [
     include_str!("../../migrations/postgres/0001_records.sql"),
     include_str!("../../migrations/postgres/0002_trail.sql"),
     include_str!("../../migrations/postgres/0003_references.sql"),
@@ -29,6 +29,7 @@ const MIGRATIONS: [&str; 14] = [
     include_str!("../../migrations/postgres/0012_tell.sql"),
     include_str!("../../migrations/postgres/0013_lean.sql"),
     include_str!("../../migrations/postgres/0014_restore.sql"),
+    include_str!("../../migrations/postgres/0015_removed.sql"),
 ];
 
 /// Migrates. All of it is one transaction behind a lock of that transaction, which also works through a pooler.

@@ -11,15 +11,17 @@ use super::row::Name;
 use super::settings::Schema;
 use history::History;
 use jobs::Outbox;
+use removed::Removed;
 use trail::Trail;
 
 pub(super) mod history;
 pub(super) mod jobs;
+pub(super) mod removed;
 pub(super) mod trail;
 pub(super) mod types;
 
 /// How many there are.
-pub(super) const QUERIES: usize = 45;
+pub(super) const QUERIES: usize = 47;
 
 /// A statement, the types of its parameters (as it casts them), and its place among a session's prepared ones.
 #[derive(Debug)]
@@ -66,6 +68,7 @@ pub(super) struct Statements {
     /// The audit trail, and what is kept apart.
     pub(super) trail: Trail,
     pub(super) outbox: Outbox,
+    pub(super) removed: Removed,
     /// Watermarks and quarantines.
     pub(super) history: History,
     /// The same as above, where some of the writes tell something.
@@ -212,12 +215,14 @@ impl Statements {
         let remove = |entered: &str| {
             format!(
                 "WITH removed AS (DELETE FROM {record} r \
-                 USING unnest($1::bytea[], $2::bigint[], $3::bigint[]) AS old (id, expect, grace) \
+                 USING unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::boolean[]) \
+                 AS old (id, expect, grace, is_remembered) \
                  WHERE r.id = ANY($1::bytea[]) AND r.id = old.id AND r.version = old.expect \
-                 AND r.state IN (2, 3, 5) AND r.due_at <= {now} - old.grace RETURNING r.id, r.seq), \
+                 AND r.state IN (2, 3, 5) AND r.due_at <= {now} - old.grace RETURNING r.id, r.seq, old.is_remembered), \
                  dropped AS (DELETE FROM {answer} WHERE seq = ANY(ARRAY(SELECT seq FROM removed))), \
-                 {}{entered} {}",
+                 {}, {}{entered} {}",
                 unmarked(schema, "removed"),
+                removed::remembered(schema, "removed", now),
                 told("removed")
             )
         };
@@ -258,7 +263,7 @@ impl Statements {
             move_on: query(3, move_on("")),
             move_on_told: query(16, move_on(&entered("swapped", 14))),
             remove: query(4, remove("")),
-            remove_told: query(17, remove(&entered("removed", 4))),
+            remove_told: query(17, remove(&entered("removed", 5))),
             read: query(5, format!("{select} WHERE r.id = ANY($1::bytea[])")),
             read_by_seq: query(6, format!("{select} WHERE r.seq = ANY($1::bigint[])")),
             page: query(
@@ -327,6 +332,7 @@ impl Statements {
                 ),
             ),
             trail: Trail::new(schema, 18),
+            removed: Removed::new(schema, 45),
             outbox: Outbox::new(schema, 24),
             history: History::new(schema, 39),
             by_reference: format!("r.seq = ANY(ARRAY(SELECT seq FROM {mark} WHERE reference = ?))"),

@@ -27,7 +27,7 @@ mod outbox;
 mod pages;
 
 const BATCH: u64 = 64;
-const TABLES: [&str; 7] = ["record", "mark", "answer", "note", "entry", "apart", "job"];
+const TABLES: [&str; 8] = ["record", "mark", "answer", "note", "entry", "apart", "job", "removed_id"];
 /// The first 128 notes of [`Place::fill`].
 const PAGE: &str = "1, 4000000000000000, 0, 4000000000012701, 4100000000000000";
 
@@ -73,6 +73,8 @@ impl Place {
              FROM generate_series(1, {rows}, 100) n; \
              INSERT INTO {{}}.entry (id, at, act, node, bytes) SELECT int8send(n), n, 1, '', '' \
              FROM generate_series(1, {rows}) n; \
+             INSERT INTO {{}}.removed_id SELECT n * 2654435761, n % 7 FROM generate_series(1, {rows}) n \
+             ON CONFLICT DO NOTHING; \
              INSERT INTO {{}}.apart SELECT int8send(n), n, n, '' FROM generate_series(1, {rows}) n; \
              INSERT INTO {{}}.job (id, effect, payload, line, record, life, created_at, due_at, tries, stage, over_at) \
              SELECT int8send(n * 2654435761 % 4294967296) || int8send(n), (n % 50)::text, '', \
@@ -82,7 +84,7 @@ impl Place {
         .await;
     }
 
-    async fn gone(self) {
+    async fn gone(&self) {
         self.run("DROP SCHEMA {} CASCADE").await;
     }
 
@@ -104,6 +106,8 @@ impl Place {
             ("tell", &all.trail.tell, SETUP_WRITE),
             ("story", &all.trail.story, SETUP_READ),
             ("drop_entries", &all.trail.drop_entries, SETUP_WRITE),
+            ("removed", &all.removed.removed, SETUP_READ),
+            ("drop_removed", &all.removed.drop, SETUP_WRITE),
             ("keep_apart", &all.trail.keep_apart, SETUP_WRITE),
             ("apart", &all.trail.apart, SETUP_READ),
             ("drop_apart", &all.trail.drop_apart, SETUP_WRITE),
@@ -146,6 +150,11 @@ fn bound(what: &str, query: &Query, first: u64) -> String {
         "withdraw" => return format!("'\\x{:016x}', '\\x00', 1", 7),
         "parked" => return format!("NULL, {BATCH}"),
         "story" => return format!("'\\x{:016x}', {BATCH}", 7),
+        "removed" => {
+            let digests: Vec<_> = (first..first + BATCH).map(|n| (n * 2_654_435_761).to_string()).collect();
+            return format!("'{{{}}}'", digests.join(","));
+        }
+        "drop_removed" => return format!("3, {BATCH}"),
         "drop_entries" | "drop_jobs" => return format!("1000, {BATCH}"),
         "keep_apart" => return "'\\x00', 1, 1, '\\x00'".to_owned(),
         "apart" => return format!("10, '\\x00', {BATCH}"),
@@ -209,6 +218,8 @@ fn is_by_index(what: &str, plan: &str) {
         "settle_told" | "move_on_told" | "remove_told" => ["using record_id on record", "Insert on entry"],
         "tell" => ["Insert on entry", "Conflict Resolution: NOTHING"],
         "story" => ["using entry_record on entry", "Index Cond: (id = "],
+        "removed" => ["using removed_id_pkey on removed_id", "Index Cond: (digest = ANY ("],
+        "drop_removed" => ["using removed_id_day on removed_id", "Index Cond: (day < "],
         "drop_entries" => ["using entry_age on entry", "using entry_pkey on entry"],
         "keep_apart" => ["Insert on apart", "Conflict Resolution: NOTHING"],
         "apart" => ["using apart_age on apart", "(at >= "],
@@ -454,9 +465,12 @@ fn every_parameter_is_cast_where_it_first_occurs_and_nowhere_to_another_type() {
         &all.settle_told,
         &all.move_on_told,
         &all.remove_told,
+        &all.doubted_except,
         &all.trail.tell,
         &all.trail.story,
         &all.trail.drop_entries,
+        &all.removed.removed,
+        &all.removed.drop,
         &all.trail.keep_apart,
         &all.trail.apart,
         &all.trail.drop_apart,

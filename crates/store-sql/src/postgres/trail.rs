@@ -4,7 +4,8 @@ use oncegate_core::audit::Entry;
 use oncegate_core::codec::Malformed;
 use oncegate_core::identity::RecordId;
 use oncegate_core::time::Timestamp;
-use oncegate_store::{Apart, Effect, Result};
+use oncegate_store::{Apart, Effect, EntryPage, EntryPlace, Result};
+use tokio_postgres::types::{ToSql, Type};
 
 use super::apply::Writers;
 use super::batch::Entries;
@@ -34,6 +35,30 @@ pub(super) async fn story(
     rows.iter().map(entry).collect()
 }
 
+/// A page of the trail of all records, from behind `start`. One row more than it shows says
+/// whether there is another.
+pub(super) async fn entries(
+    session: &Session,
+    statements: &Trail,
+    start: EntryPlace,
+    before: Timestamp,
+    limit: usize,
+) -> std::result::Result<EntryPage, Failure> {
+    let numbers = [start.at.as_micros(), start.arrival, before.as_micros(), count(limit.saturating_add(1))];
+    let bound = numbers.each_ref().map(|number| (number as &(dyn ToSql + Sync), Type::INT8));
+    let rows = session.query_once(&statements.entries, &bound).await?;
+    let mut page = EntryPage::default();
+    for row in rows.iter().take(limit) {
+        let at = Timestamp::from_micros(row.try_get(1)?);
+        let place = EntryPlace { at, arrival: row.try_get(2)? };
+        page.next = (rows.len() > limit).then_some(place);
+        let id = row.try_get::<_, &[u8]>(0)?.try_into().ok().map(RecordId::from_bytes);
+        let bytes = row.try_get(3)?;
+        page.entries.push((place, id.and_then(|id| Entry::decode(id, at, bytes).ok())));
+    }
+    Ok(page)
+}
+
 pub(super) async fn drop_entries(
     writers: &Writers,
     statements: &Trail,
@@ -51,8 +76,17 @@ pub(super) async fn dropped(
     before: Timestamp,
     limit: usize,
 ) -> Result<usize> {
-    let (before, limit) = (before.as_micros(), count(limit));
-    let rows = writers.run(operation, query, &[&before, &limit]).await?;
+    count_of(writers, operation, query, &[&before.as_micros(), &count(limit)]).await
+}
+
+/// Runs a statement that says how many rows it has changed.
+pub(super) async fn count_of(
+    writers: &Writers,
+    operation: &'static str,
+    query: &Query,
+    bound: &[&(dyn ToSql + Sync)],
+) -> Result<usize> {
+    let rows = writers.run(operation, query, bound).await?;
     let dropped = rows.first().map_or(Ok(0), |row| row.try_get::<_, i64>(0));
     let dropped = dropped.map_err(|error| Failure::from(error).during(operation, Effect::Unknown))?;
     Ok(usize::try_from(dropped).unwrap_or(0))
@@ -60,7 +94,7 @@ pub(super) async fn dropped(
 
 pub(super) async fn keep_apart(writers: &Writers, statements: &Trail, apart: &Apart) -> Result<()> {
     let (name, at, until) = (apart.name.as_bytes(), apart.at.as_micros(), apart.until.as_micros());
-    let bound: [&(dyn tokio_postgres::types::ToSql + Sync); 4] = [&name, &at, &until, &apart.bytes];
+    let bound: [&(dyn ToSql + Sync); 4] = [&name, &at, &until, &apart.bytes];
     writers.run("keep_apart", &statements.keep_apart, &bound).await.map(drop)
 }
 
@@ -94,6 +128,6 @@ pub(super) async fn drop_apart(writers: &Writers, statements: &Trail, apart: &[A
     writers.run("drop_apart", &statements.drop_apart, &[&names]).await.map(drop)
 }
 
-fn count(limit: usize) -> i64 {
+pub(super) fn count(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }

@@ -19,6 +19,7 @@ use super::append::reserved::{Held, Row};
 use super::append::settled;
 use super::error::{Contradiction, Failure, PerhapsReserved, is_rejection};
 use super::places::Places;
+use super::removed;
 use super::statements::{Table, find, read_one};
 use super::trail;
 
@@ -66,9 +67,13 @@ impl Batch<'_> {
         let done = match &write.change {
             Change::Insert(record) => self.insert(record)?,
             Change::Swap { expect, record } => self.swap(*expect, record)?,
-            Change::Remove { expect, grace, .. } => {
+            Change::Remove { expect, grace, is_remembered, .. } => {
                 let before = now.as_micros().saturating_sub(micros(*grace));
-                self.remove(id, *expect, before)?
+                let done = self.remove(id, *expect, before)?;
+                if *is_remembered && matches!(done, Done::Applied) {
+                    removed::remember(self.connection, id, now)?;
+                }
+                done
             }
         };
         match done {

@@ -8,7 +8,7 @@ use super::connection;
 use super::error::{Failure, store_error};
 
 /// The scripts, in order; a file's `user_version` says how many it has had.
-const MIGRATIONS: [&str; 10] = [
+const MIGRATIONS: [&str; 11] = [
     include_str!("../../migrations/sqlite/0001_records.sql"),
     include_str!("../../migrations/sqlite/0002_trail.sql"),
     include_str!("../../migrations/sqlite/0003_references.sql"),
@@ -19,6 +19,7 @@ const MIGRATIONS: [&str; 10] = [
     include_str!("../../migrations/sqlite/0008_append.sql"),
     include_str!("../../migrations/sqlite/0009_jobs_apart.sql"),
     include_str!("../../migrations/sqlite/0010_restore.sql"),
+    include_str!("../../migrations/sqlite/0011_removed.sql"),
 ];
 
 /// Marks a file as ours: "Once" in ASCII.

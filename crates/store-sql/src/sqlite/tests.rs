@@ -11,6 +11,7 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 
 use super::append::settled;
+use super::removed;
 use super::*;
 
 mod outbox;
@@ -130,6 +131,15 @@ fn every_statement_goes_through_an_index_whatever_the_table_holds() {
         assert!(doubted.starts_with("SEARCH record USING INDEX record_by_due (state=?)"), "{doubted}");
         let by_record = "SEARCH entry USING INDEX entry_by_record (id=?)";
         assert_eq!(plan(&connection, trail::STORY), by_record);
+        let page = plan(&connection, trail::ENTRIES);
+        assert_eq!(page, "SEARCH entry USING INDEX entry_by_age (at>? AND at<?)");
+        for (sql, by) in [
+            (removed::IS_REMOVED, "SEARCH removed_id USING PRIMARY KEY (day=? AND digest=?)"),
+            (removed::DROP_REMOVED, "SEARCH removed_id USING PRIMARY KEY (day<?)"),
+        ] {
+            let plan = plan(&connection, sql);
+            assert!(plan.contains(by) && !plan.contains("SCAN removed_id"), "{sql}: {plan}");
+        }
         let oldest = plan(&connection, trail::DROP_ENTRIES);
         assert!(oldest.contains("SEARCH entry USING COVERING INDEX entry_by_age (at<?)"), "{oldest}");
         assert!(oldest.contains("SEARCH entry USING INTEGER PRIMARY KEY (rowid=?)"), "{oldest}");
@@ -198,7 +208,7 @@ fn a_file_of_an_older_schema_keeps_its_rows_and_gets_a_trail() {
     let older = Connection::open(place.file()).unwrap();
     older
         .execute_batch(
-            "DROP TRIGGER record_of_older_release; DROP TRIGGER record_granted_by_older_release; DROP TABLE watermark; \
+            "DROP TRIGGER record_of_older_release; DROP TRIGGER record_granted_by_older_release; DROP TABLE watermark; DROP TABLE removed_id; \
              DROP TABLE quarantine; DROP TABLE record_reserved; DROP TABLE record_settled; DROP TABLE record_run; DROP TABLE record_run_ids; \
              ALTER TABLE record DROP COLUMN layout; DROP TABLE entry; DROP TABLE apart; DROP INDEX record_by_reference; DROP TABLE job; \
              DROP INDEX record_waiting; DROP INDEX record_overdue; DROP INDEX record_doubts; DROP INDEX record_parked; \

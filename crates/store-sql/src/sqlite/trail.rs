@@ -3,7 +3,7 @@
 use oncegate_core::audit::Entry;
 use oncegate_core::identity::RecordId;
 use oncegate_core::time::Timestamp;
-use oncegate_store::Apart;
+use oncegate_store::{Apart, EntryPage, EntryPlace};
 use rusqlite::{Connection, Row, ToSql, params};
 
 use super::error::Failure;
@@ -11,6 +11,9 @@ use super::error::Failure;
 pub(super) const TELL: &str =
     "INSERT INTO entry (id, at, act, node, bytes) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING";
 pub(super) const STORY: &str = "SELECT at, bytes FROM entry WHERE id = ?1 ORDER BY seq DESC LIMIT ?2";
+/// The trail of all records, from behind a place.
+pub(super) const ENTRIES: &str = "SELECT id, at, seq, bytes FROM entry WHERE (at, seq) > (?1, ?2) AND at < ?3 \
+     ORDER BY at, seq LIMIT ?4";
 /// The oldest first, and of one moment those that came first.
 pub(super) const DROP_ENTRIES: &str =
     "DELETE FROM entry WHERE seq IN (SELECT seq FROM entry WHERE at < ?1 ORDER BY at, seq LIMIT ?2)";
@@ -46,6 +49,35 @@ pub(super) fn story(connection: &Connection, id: RecordId, limit: usize) -> Resu
     }
     story.reverse();
     Ok(story)
+}
+
+/// A page of the trail of all records, from behind `start`. One row more than it shows says
+/// whether there is another.
+pub(super) fn entries(
+    connection: &Connection,
+    start: EntryPlace,
+    before: Timestamp,
+    limit: usize,
+) -> Result<EntryPage, Failure> {
+    let mut statement = connection.prepare_cached(ENTRIES)?;
+    let more = count(limit.saturating_add(1));
+    let bound = params![start.at.as_micros(), start.arrival, before.as_micros(), more];
+    let mut rows = statement.query(bound)?;
+    let mut page = EntryPage::default();
+    let mut last = None;
+    while let Some(row) = rows.next()? {
+        if page.entries.len() == limit {
+            page.next = last;
+            break;
+        }
+        let (id, at, bytes): (Vec<u8>, i64, Vec<u8>) = (row.get(0)?, row.get(1)?, row.get(3)?);
+        let at = Timestamp::from_micros(at);
+        let place = EntryPlace { at, arrival: row.get(2)? };
+        last = Some(place);
+        let id = id.try_into().ok().map(RecordId::from_bytes);
+        page.entries.push((place, id.and_then(|id| Entry::decode(id, at, &bytes).ok())));
+    }
+    Ok(page)
 }
 
 pub(super) fn drop_entries(

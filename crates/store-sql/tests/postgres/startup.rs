@@ -11,7 +11,7 @@ use crate::place::{Place, apply_all, completed, insert, leased, raw as raw_clien
 /// How many nodes start together.
 const NODES: usize = 10;
 /// How many scripts a schema has had.
-pub(crate) const MIGRATIONS: i64 = 14;
+pub(crate) const MIGRATIONS: i64 = 15;
 
 async fn open_together(place: &Place, url: &str) {
     let opened = futures_of(place, url).await;

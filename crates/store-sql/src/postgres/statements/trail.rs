@@ -10,6 +10,8 @@ use super::{Query, Schema, query, table};
 pub(in crate::postgres) struct Trail {
     pub(in crate::postgres) tell: Query,
     pub(in crate::postgres) story: Query,
+    /// Not prepared: a page for people is planned by what the table holds.
+    pub(in crate::postgres) entries: String,
     pub(in crate::postgres) drop_entries: Query,
     pub(in crate::postgres) keep_apart: Query,
     pub(in crate::postgres) apart: Query,
@@ -28,6 +30,10 @@ impl Trail {
                     "SELECT at, bytes FROM (SELECT seq, at, bytes FROM {entry} WHERE id = $1::bytea \
                      ORDER BY seq DESC LIMIT $2::bigint) last ORDER BY seq"
                 ),
+            ),
+            entries: format!(
+                "SELECT id, at, seq, bytes FROM {entry} WHERE (at, seq) > ($1::bigint, $2::bigint) \
+                 AND at < $3::bigint ORDER BY at, seq LIMIT $4::bigint"
             ),
             // Another node that does the same is not waited for.
             drop_entries: query(

@@ -41,6 +41,7 @@ fn named(cast: &str) -> Option<Type> {
     Some(match cast {
         "boolean" => Type::BOOL,
         "smallint" => Type::INT2,
+        "integer" => Type::INT4,
         "bigint" => Type::INT8,
         "text" => Type::TEXT,
         "bytea" => Type::BYTEA,
