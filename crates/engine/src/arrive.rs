@@ -18,6 +18,7 @@ use oncegate_core::time::{Now, Timestamp};
 use oncegate_store::shared_cache::Kept;
 use oncegate_store::{Effect, Kind, Outcome, Store, Write};
 
+use crate::after_expiry::log_after_expiry;
 use crate::cache::Epoch;
 use crate::drive::ROUNDS_MAX;
 use crate::engine::Engine;
@@ -581,8 +582,8 @@ impl<'a, S: Store> Reserve<'a, S> {
         };
         match step.decision {
             Decision::Execute(lease) => {
-                self.count_execution(&lease, row.map(|row| &**row));
                 let record = next.or_else(|| row.cloned());
+                self.count_execution(&lease, row.map(|row| &**row), record.as_deref());
                 match record {
                     Some(record) => self.hold(lease, record),
                     // There is no lease without a row.
@@ -600,8 +601,10 @@ impl<'a, S: Store> Reserve<'a, S> {
                 } else if is_first {
                     meters.in_progress.increment(1);
                 }
-                if is_new_life && row.is_some() {
-                    meters.after_expiry.increment(1);
+                match (row, &next) {
+                    (Some(row), _) if is_new_life => self.count_after_expiry(row),
+                    (None, Some(record)) => self.engine.look_up_later(record, self.route),
+                    _ => {}
                 }
                 if next.is_some() {
                     self.engine.0.accepted.notify_one();
@@ -647,16 +650,26 @@ impl<'a, S: Store> Reserve<'a, S> {
         }
     }
 
-    pub(crate) fn count_execution(&self, lease: &Lease, row: Option<&Record>) {
+    /// Counts what runs under `lease`, decided over `row`, as the record `running`.
+    pub(crate) fn count_execution(&self, lease: &Lease, row: Option<&Record>, running: Option<&Record>) {
         let meters = self.route.meters();
         match row {
             Some(_) if lease.attempt > 1 => meters.failed_retry.increment(1),
             Some(row) if row.life != lease.holder.life => {
                 meters.created.increment(1);
-                meters.after_expiry.increment(1);
+                self.count_after_expiry(row);
             }
             _ => meters.created.increment(1),
         }
+        if let (None, Some(running)) = (row, running) {
+            self.engine.look_up_later(running, self.route);
+        }
+    }
+
+    /// Counts a new life where the row of an older one is still there.
+    fn count_after_expiry(&self, row: &Record) {
+        self.route.meters().after_expiry.increment(1);
+        log_after_expiry(row.id, &row.address.scope, &row.operation);
     }
 
     fn hold(&mut self, lease: Lease, record: Arc<Record>) -> Arrived<S> {

@@ -199,7 +199,11 @@ impl<S: Enqueue> Engine<S> {
             }
             let lease = lease.clone();
             let running = Arc::clone(running);
-            Reserve::new(self, route, &event, asked.id, look).count_execution(&lease, before.as_deref());
+            Reserve::new(self, route, &event, asked.id, look).count_execution(
+                &lease,
+                before.as_deref(),
+                Some(&running),
+            );
             observe(&event, before.as_deref(), &step);
             return Ok(ArrivedIn::Execute(Box::new(InTransaction {
                 engine: self.clone(),

@@ -19,6 +19,7 @@ use oncegate_store::{Apart, Effect, Kind, Store, StoreError};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 
+use crate::after_expiry::NewKeys;
 use crate::atomic::InHand;
 use crate::breaker::Breaker;
 use crate::cache::Cache;
@@ -26,7 +27,7 @@ use crate::clock::{ClockSteps, NodeClock};
 use crate::herald::Herald;
 use crate::history::StoreHistory;
 use crate::meters::{self, Tenants};
-use crate::options::{BackgroundWorkers, Options};
+use crate::options::{BackgroundWorkers, Options, REMOVED_KEYS_MAX};
 use crate::outbox::Kept;
 use crate::reuse::ReuseLog;
 use crate::wait::Waiters;
@@ -55,6 +56,8 @@ pub(crate) struct Inner<S> {
     pub(crate) herald: Herald,
     pub(crate) tenants: Tenants,
     pub(crate) reuse_log: ReuseLog,
+    /// Keys that are looked up among removed ones.
+    pub(crate) new_keys: NewKeys,
     pub(crate) options: Options,
     /// This node, in the audit trail.
     pub(crate) who: Who,
@@ -86,8 +89,9 @@ pub(crate) struct Inner<S> {
 impl<S: Store> Engine<S> {
     /// Starts an engine over `store`, on the tokio runtime that this is called in, with the sweeper and the reaper unless
     /// [`Options::workers`] says otherwise.
-    pub async fn start(store: S, options: Options) -> Result<Self, StartError> {
+    pub async fn start(store: S, mut options: Options) -> Result<Self, StartError> {
         options.check().map_err(StartError::Options)?;
+        options.removed_keys_for = options.removed_keys_for.min(REMOVED_KEYS_MAX);
         meters::begin_at_zero();
         let store = Arc::new(store);
         let clock = match &options.clock {
@@ -108,6 +112,7 @@ impl<S: Store> Engine<S> {
             herald,
             tenants: Tenants::default(),
             reuse_log: ReuseLog::default(),
+            new_keys: NewKeys::default(),
             who: Who {
                 node: options.node.clone(),
                 tells_first_executions: options.audit_executions,
@@ -132,6 +137,7 @@ impl<S: Store> Engine<S> {
         }
         let engine = Self(inner);
         Box::pin(engine.start_watching_history()).await.map_err(StartError::History)?;
+        engine.start_looking_up();
         if let BackgroundWorkers::Default(options) = &engine.0.options.workers {
             engine.start_default_workers(options);
         }
@@ -148,6 +154,12 @@ impl<S: Store> Engine<S> {
     #[must_use]
     pub fn now(&self) -> Now {
         self.0.clock.now()
+    }
+
+    /// This node, as the audit trail names it.
+    #[must_use]
+    pub fn node(&self) -> &str {
+        &self.0.who.node
     }
 
     /// Makes an event happen to a record: for operators and workers. Returns the step that took effect.
@@ -210,7 +222,11 @@ impl<S: Store> Engine<S> {
     /// An attempt outlives the client that hung up, so a server that has closed its connections is not done yet. Stop accepting,
     /// then drain, then end. What is still running at the limit becomes `unknown` when its lease lapses.
     pub async fn drain(&self, limit: Duration) -> bool {
-        tokio::time::timeout(limit, self.0.behind.until(Behind::is_idle)).await.is_ok()
+        let idle = async {
+            self.0.behind.until(Behind::is_idle).await;
+            self.look_up_new_keys().await;
+        };
+        tokio::time::timeout(limit, idle).await.is_ok()
     }
 }
 

@@ -19,6 +19,7 @@
 //! # }
 //! ```
 
+mod after_expiry;
 mod arrive;
 mod atomic;
 mod breaker;
@@ -56,7 +57,7 @@ pub use history::ReleasedQuarantine;
 pub use meters::{count_refusal, names};
 pub use once::{JobError, Once, OnceError, Runner};
 pub use operate::{Act, Operator, Told};
-pub use options::{BackgroundWorkers, NoRandomness, Options, Randomness, Shared};
+pub use options::{BackgroundWorkers, NoRandomness, Options, REMOVED_KEYS_MAX, Randomness, Shared};
 pub use outbox::{Delivering, Delivery, Effect, Effects, OUTAGE, Outbox, OutboxOptions, Sent};
 pub use probe::{Asking, Found, NoProbe, OnlyOf, Patience, Probe};
 pub use reuse::KeyReuse;

@@ -38,6 +38,16 @@ pub mod names {
     pub const REUSE_UNREPORTED: &str = "oncegate.key_reuse.unreported.count";
     /// A new life began where an older one had ended.
     pub const AFTER_EXPIRY: &str = "api.idempotency.reserve.after_expiry.count";
+    /// New keys that could not be looked up among removed ones: too many at once, or the store
+    /// failed.
+    pub const AFTER_EXPIRY_UNCHECKED: &str = "oncegate.after_expiry.unchecked.count";
+    /// Seconds since 1970 at which a comparison with a provider's export last ended, by
+    /// `comparison`.
+    pub const COMPARE_LAST_RUN: &str = "oncegate.compare.last_run.timestamp.seconds";
+    /// Differences that it found, by `comparison`.
+    pub const COMPARE_DIFFERENCES: &str = "oncegate.compare.differences";
+    /// Rows and records that it could not read, by `comparison`.
+    pub const COMPARE_UNREADABLE: &str = "oncegate.compare.unreadable";
     /// 1 once the store was found restored to an earlier state, and this process refuses everything.
     pub const STORE_RESTORED: &str = "oncegate.store.restored";
     /// Quarantines that are active: windows of time whose keys may have been lost.
@@ -112,8 +122,9 @@ pub mod names {
 
 /// Those without a route, whose first step must be seen as one: what watches them would take a counter that appears at 1 for
 /// one that has always been there.
-const FROM_THE_START: [&str; 10] = [
+const FROM_THE_START: [&str; 11] = [
     names::REUSE_UNREPORTED,
+    names::AFTER_EXPIRY_UNCHECKED,
     names::STORE_ERROR,
     names::ZOMBIE_KEY,
     names::TTL_PRUNED,

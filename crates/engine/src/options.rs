@@ -48,6 +48,10 @@ pub struct Options {
     pub node: Box<str>,
     /// Whether the audit trail tells of every first execution too, and not only of what is off the happy path: one row more a key.
     pub audit_executions: bool,
+    /// How long the ids of removed rows are remembered, so that a key that runs again after its
+    /// retention is counted and told.
+    /// Zero: not at all. More than [`REMOVED_KEYS_MAX`] is that.
+    pub removed_keys_for: Duration,
     /// How often the engine checks that the store still has what it wrote, and reads the quarantines.
     pub check_history_every: Duration,
     /// How far a key's time may lie outside a quarantine and still count as inside: clients' clocks are off.
@@ -76,6 +80,7 @@ impl Default for Options {
             shared_cache: None,
             node: this_node(),
             audit_executions: false,
+            removed_keys_for: Duration::from_hours(7 * 24),
             check_history_every: Duration::from_secs(2),
             quarantine_skew: Duration::from_mins(5),
             workers: BackgroundWorkers::Default(WorkerOptions::default()),
@@ -84,6 +89,10 @@ impl Default for Options {
         }
     }
 }
+
+/// The longest time for which ids of removed rows are remembered: a look-up asks for each day by
+/// itself.
+pub const REMOVED_KEYS_MAX: Duration = Duration::from_hours(31 * 24);
 
 /// The background workers that an engine starts by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]

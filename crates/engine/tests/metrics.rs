@@ -89,6 +89,29 @@ async fn a_new_life_is_counted() {
     counts.are(&[(names::CREATED, 2), (names::AFTER_EXPIRY, 1)]);
 }
 
+/// The same where the row of the older life was removed meanwhile; and where nobody can say, that.
+#[tokio::test]
+async fn a_new_life_after_a_removal_is_counted() {
+    let counts = Counts::start().await;
+    let hand = Hand::new();
+    let store = shaky_on(&hand);
+    let engine = start(store.clone(), Options::default()).await;
+    let route = route(|policy| policy.retention = HOUR);
+    completed(&engine, &route, "k", "life 1").await;
+    engine.look_up_new_keys().await;
+    hand.turn(3 * HOUR);
+    let pass = engine.work(Worker::Reaper, &WorkerOptions::default(), &NoProbe).await.unwrap();
+    assert_eq!(pass.changed, 1);
+    completed(&engine, &route, "k", "life 2").await;
+    engine.look_up_new_keys().await;
+    counts.are(&[(names::CREATED, 2), (names::AFTER_EXPIRY, 1)]);
+    assert_eq!(counts.of(names::AFTER_EXPIRY_UNCHECKED), 0);
+    store.fail_reads(usize::MAX);
+    completed(&engine, &route, "not looked up", "paid").await;
+    engine.look_up_new_keys().await;
+    assert_eq!(counts.of(names::AFTER_EXPIRY_UNCHECKED), 1);
+}
+
 /// A lease lapses: found by the sweeper in one case, by a retry in the other. Somebody finds out what happened.
 #[tokio::test]
 async fn zombies_and_their_reconciliation_are_counted() {

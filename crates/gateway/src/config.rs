@@ -188,6 +188,8 @@ pub struct Workers {
     pub options: WorkerOptions,
     /// Whether the audit trail tells of every first execution.
     pub audit_executions: bool,
+    /// How long the ids of removed rows are remembered.
+    pub removed_keys_for: Duration,
 }
 
 impl Config {

@@ -275,6 +275,7 @@ fn options(config: &Config, store: &AnyStore) -> Result<Options, StartError> {
     let mut options = Options {
         cache_bytes: config.store.cache_bytes,
         audit_executions: config.workers.audit_executions,
+        removed_keys_for: config.workers.removed_keys_for,
         // The gateway starts all of them, with its probes and its routes.
         workers: BackgroundWorkers::None,
         ..Options::default()

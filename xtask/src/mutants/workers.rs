@@ -4,6 +4,8 @@ use super::list::Mutant;
 
 const COMPLETER: &str = "crates/engine/src/workers/completer.rs";
 const ATTEND: &str = "crates/engine/src/outbox/attend.rs";
+const WRITE: &str = "crates/store/src/write.rs";
+const AFTER_EXPIRY: &str = "crates/engine/src/after_expiry.rs";
 
 /// A mutant that the tests of this target of the engine notice.
 const fn engine(
@@ -45,5 +47,26 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ATTEND,
         "job.due_at.since(now.at.plus(now.error))",
         "job.due_at.since(now.at)",
+    ),
+    engine(
+        "a key that runs again after its row was removed runs in silence",
+        "workers",
+        WRITE,
+        "if may_have_run(current) { removal.remembered() } else { removal }",
+        "{ let _ = may_have_run(current); removal }",
+    ),
+    engine(
+        "a key that was released is told as one that runs again",
+        "workers",
+        WRITE,
+        "record.attempts > 0 && record.state.kind() != StateKind::FailedRetryable",
+        "record.attempts > 0 && record.state.kind() != StateKind::Unknown",
+    ),
+    engine(
+        "the removal of a key's own row is taken for that of an earlier life",
+        "workers",
+        AFTER_EXPIRY,
+        "if now.may_be_past(key.at.plus(key.route.policy().retention)) {",
+        "if now.may_be_past(key.at.plus(100 * key.route.policy().retention)) {",
     ),
 ];

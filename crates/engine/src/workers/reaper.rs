@@ -17,6 +17,8 @@ use crate::meters::names;
 
 /// Entries of the audit trail that are dropped in one pass.
 const ENTRIES: usize = 1_000;
+/// Ids of removed rows that are forgotten in one pass.
+const IDS: usize = 10_000;
 
 impl<S: Store> Engine<S> {
     pub(super) async fn reap(&self, options: &WorkerOptions) -> Result<Pass, Arc<StoreError>> {
@@ -26,7 +28,9 @@ impl<S: Store> Engine<S> {
         let started = Instant::now();
         let before = self.now().at.minus(options.audit_retention);
         let dropped = self.0.store.drop_entries(before, ENTRIES).await?;
-        let has_more = dropped >= ENTRIES;
+        let kept_for = self.0.options.removed_keys_for;
+        let forgotten = self.0.store.drop_removed(self.now().at.minus(kept_for), IDS).await?;
+        let has_more = dropped >= ENTRIES || forgotten >= IDS;
         if has_more {
             tokio::time::sleep(started.elapsed()).await;
         }

@@ -43,7 +43,7 @@ async fn a_new_life_is_told_and_routine_is_not() {
     hand.turn(crate::world::HOUR);
     // Not reaped yet: the second life begins over the first one's row.
     completed(&engine, &route, "k", "life 2").await;
-    assert_eq!(acts(&engine, id(&route, "k")).await, [Act::RanAgain]);
+    assert_eq!(acts(&engine, id(&route, "k")).await, [Act::RanAfterExpiry]);
     let doubted = doubted(&engine, &route, "doubted").await;
     hand.turn(crate::world::HOUR);
     reconcile(&engine, &Script::finding([found(201)])).await;

@@ -7,14 +7,17 @@ use oncegate_core::classify::CALLER_REFUSED;
 use oncegate_core::decide::{Arrival, Decision, Event};
 use oncegate_core::policy::Credentials;
 use oncegate_core::record::{AfterRetention, Execution, GoneStatus, Reason, State, StateKind, StoredRequest};
-use oncegate_engine::{Arrived, Engine, NoProbe, Pass, Route, Settlement, Worker, WorkerOptions};
+use oncegate_core::time::Timestamp;
+use oncegate_engine::{
+    Arrived, BackgroundWorkers, Engine, NoProbe, Options, Pass, Route, Settlement, Worker, WorkerOptions,
+};
 use oncegate_store::faulty::Fault;
 use oncegate_store::{Filter, Store};
 
 use crate::crew::{acts, doubted, node, nodes, pass, story};
 use crate::world::{
-    HOUR, Shaky, answer, complete, completed, done, granted, held, id, release, replayed, request, route,
-    row, soon, state,
+    HOUR, Hand, Shaky, answer, complete, completed, done, granted, held, id, release, replayed, request,
+    route, row, shaky_on, soon, start, state,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -119,7 +122,7 @@ async fn exactly_what_is_past_retention_is_removed_while_traffic_flows() {
         let (engine, route, store) = (engine.clone(), route.clone(), store.clone());
         async move {
             // Each client has a node of its own, so that nothing comes from this one's cache.
-            let other = crate::world::start(store, crate::crew::named("other")).await;
+            let other = start(store, crate::crew::named("other")).await;
             for n in 0..MANY {
                 completed(&engine, &route, &format!("fresh-{n:03}"), "fresh").await;
                 assert_eq!(*replayed(&other, &route, &format!("kept-{n:03}")).await, answer("kept"));
@@ -221,7 +224,115 @@ async fn an_execution_out_of_a_tombstone_is_told() {
     pass(&engine, Worker::Reaper).await;
     hand.turn(10 * HOUR);
     completed(&engine, &route, "k", "life 2").await;
-    assert_eq!(acts(&engine, id(&route, "k")).await, [Act::RanAgain]);
+    assert_eq!(acts(&engine, id(&route, "k")).await, [Act::RanAfterExpiry]);
+}
+
+/// A retry that came after retention was told while the old row was still there. Once it was
+/// reaped, the same retry was executed in silence.
+#[tokio::test]
+async fn an_execution_after_the_row_was_removed_is_told() {
+    let (a, b, _, hand) = nodes().await;
+    let route = hourly();
+    completed(&a, &route, "k", "life 1").await;
+    hand.turn(OVER);
+    assert_eq!(pass(&a, Worker::Reaper).await.changed, 1);
+    // Three days later, and by another node.
+    hand.turn(72 * HOUR);
+    completed(&b, &route, "never seen", "paid").await;
+    completed(&b, &route, "k", "life 2").await;
+    let life = row(&b, id(&route, "k")).await.life;
+    b.look_up_new_keys().await;
+    assert_eq!(acts(&b, id(&route, "never seen")).await, []);
+    let story = story(&b, id(&route, "k")).await;
+    let [entry] = &story[..] else { panic!("{story:?}") };
+    assert_eq!((entry.act, entry.life, entry.from), (Act::RanAfterExpiry, life, None));
+    assert_eq!((entry.attempt, entry.to), (1, Some(StateKind::InProgress)));
+    let subject = entry.subject.as_ref().unwrap();
+    let scope = crate::world::scope(&route);
+    assert_eq!((&*subject.scope, &*subject.operation), (scope.as_str(), route.operation().as_str()));
+    let reason = entry.reason.as_ref().unwrap();
+    assert_eq!(reason.code(), "removed");
+    assert!(reason.detail().ends_with("3 days before"), "{reason:?}");
+    b.look_up_new_keys().await;
+    assert_eq!(acts(&b, id(&route, "k")).await, [Act::RanAfterExpiry], "once");
+}
+
+/// What was released had no effect: if its key runs later, it runs for the first time.
+#[tokio::test]
+async fn a_key_that_never_ran_is_not_told_when_it_runs() {
+    let (engine, _, hand) = node().await;
+    let route = hourly();
+    done(held(&engine, &route, "k").await, release()).await;
+    engine.look_up_new_keys().await;
+    hand.turn(OVER);
+    assert_eq!(pass(&engine, Worker::Reaper).await.changed, 1);
+    completed(&engine, &route, "k", "paid").await;
+    engine.look_up_new_keys().await;
+    assert_eq!(acts(&engine, id(&route, "k")).await, [Act::Released]);
+}
+
+/// It is done without being asked for, too; and of work that is accepted for later.
+#[tokio::test]
+async fn new_keys_are_looked_up_in_the_background() {
+    let (engine, _, hand) = node().await;
+    let route = hourly();
+    for key in ["run", "accepted"] {
+        completed(&engine, &route, key, "life 1").await;
+    }
+    hand.turn(OVER);
+    assert_eq!(pass(&engine, Worker::Reaper).await.changed, 2);
+    drop(held(&engine, &route, "run").await);
+    let arrival = Arrival { execution: Execution::Deferred, ..deferred(&route, "accepted") };
+    let arrived = engine.arrive(&route, arrival).await.unwrap();
+    assert!(matches!(arrived, Arrived::Accepted { is_new: true, .. }), "{arrived:?}");
+    for key in ["run", "accepted"] {
+        let told = async {
+            while !acts(&engine, id(&route, key)).await.contains(&Act::RanAfterExpiry) {
+                tokio::task::yield_now().await;
+            }
+        };
+        soon(told).await;
+    }
+}
+
+/// Nothing of it is kept longer than it is to be remembered, and nothing at all if it is not.
+#[tokio::test]
+async fn removed_keys_are_remembered_for_their_time_and_no_longer() {
+    for (kept_for, days, is_told) in [(7, 6, true), (7, 9, false), (0, 1, false)] {
+        let hand = Hand::new();
+        let removed_keys_for = 24 * kept_for * HOUR;
+        let options = Options { removed_keys_for, workers: BackgroundWorkers::None, ..Options::default() };
+        let engine = start(shaky_on(&hand), options).await;
+        let route = hourly();
+        completed(&engine, &route, "k", "life 1").await;
+        hand.turn(OVER);
+        assert_eq!(pass(&engine, Worker::Reaper).await.changed, 1);
+        hand.turn(24 * days * HOUR);
+        pass(&engine, Worker::Reaper).await;
+        let since = Timestamp::from_micros(0);
+        let removed = engine.store().removed(&[id(&route, "k")], since).await.unwrap();
+        assert_eq!(removed[0].is_some(), is_told, "{kept_for} and {days}");
+        completed(&engine, &route, "k", "life 2").await;
+        engine.look_up_new_keys().await;
+        let told: &[Act] = if is_told { &[Act::RanAfterExpiry] } else { &[] };
+        assert_eq!(acts(&engine, id(&route, "k")).await, told, "{kept_for} and {days}");
+    }
+}
+
+/// It only informs: a store that cannot say does not keep a key from running.
+#[tokio::test]
+async fn a_look_up_that_fails_hinders_no_request() {
+    let (engine, store, hand) = node().await;
+    let route = hourly();
+    completed(&engine, &route, "k", "life 1").await;
+    hand.turn(OVER);
+    assert_eq!(pass(&engine, Worker::Reaper).await.changed, 1);
+    store.fail_reads(usize::MAX);
+    let holder = held(&engine, &route, "k").await;
+    engine.look_up_new_keys().await;
+    done(holder, complete("life 2")).await;
+    store.fail_reads(0);
+    assert_eq!(*replayed(&engine, &route, "k").await, answer("life 2"));
 }
 
 fn deferred(route: &Route, key: &str) -> Arrival {

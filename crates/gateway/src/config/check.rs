@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::{HeaderName, Uri};
 use oncegate_core::policy::{ForwardKey, Profile};
-use oncegate_engine::WorkerOptions;
+use oncegate_engine::{Options, REMOVED_KEYS_MAX, WorkerOptions};
 use toml::Spanned;
 
 use super::admin;
@@ -362,6 +362,14 @@ fn workers(file: &File, source: &Source<'_>) -> Result<Workers, ConfigError> {
             ..default
         },
         audit_executions: typed.audit_executions.unwrap_or(false),
+        removed_keys_for: match &typed.removed_keys_for {
+            None => Options::default().removed_keys_for,
+            Some(span) if span.get_ref().0 <= REMOVED_KEYS_MAX => span.get_ref().0,
+            Some(span) => {
+                let words = "expected 31d or less, because a look-up asks for each day by itself";
+                return Err(source.error(&span.span(), words.to_owned()));
+            }
+        },
     })
 }
 

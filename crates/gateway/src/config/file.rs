@@ -209,6 +209,7 @@ pub(crate) struct Workers {
     pub(crate) early_events_for: Option<Span>,
     pub(crate) audit_retention: Option<Spanned<Span>>,
     pub(crate) audit_executions: Option<bool>,
+    pub(crate) removed_keys_for: Option<Spanned<Span>>,
 }
 
 /// `[shutdown]`

@@ -28,6 +28,7 @@ pub(super) fn warnings(config: &Config, file: &File, given: &Given, source: &Sou
     warnings.extend(admin::warning(&config.admin, &file.admin, source));
     warnings.extend(secret_file::warnings(file, given, source));
     warnings.extend(check_transport(config, file, given, source));
+    warnings.extend(check_removed_keys(config, file, source));
     let from_request = request::warnings(&file.request).into_iter();
     warnings.extend(from_request.map(|(span, words)| format!("{}{words}", source.line(Some(span)))));
     let from_limits = limits::warnings(config, file).into_iter();
@@ -90,6 +91,16 @@ fn check_protection(config: &Config, file: &File, source: &Source<'_>) -> Vec<St
         ));
     }
     warnings
+}
+
+fn check_removed_keys(config: &Config, file: &File, source: &Source<'_>) -> Option<String> {
+    let line = source.line(file.workers.removed_keys_for.as_ref().map(Spanned::span));
+    config.workers.removed_keys_for.is_zero().then(|| {
+        format!(
+            "{line}workers.removed_keys_for = \"0s\": a key that is used again after its record was removed is executed \
+             again, and neither metrics nor the audit trail show it; drop the setting"
+        )
+    })
 }
 
 fn check_scope(config: &Config, file: &File, source: &Source<'_>) -> Vec<String> {

@@ -1,14 +1,18 @@
 //! Alerts about what goes on without any request.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use oncegate_core::audit::Comparison;
 use oncegate_core::decide::Arrival;
 use oncegate_core::record::{Execution, Record};
+use oncegate_core::time::Timestamp;
 use oncegate_engine::{
     About, Arrived, Asking, Engine, Found, Life, Message, NoProbe, Options, Patience, Probe, Route, Says,
     Worker, WorkerOptions,
 };
+
+use oncegate_store::Store as _;
 
 use crate::watched::Counting;
 use crate::world::{
@@ -98,6 +102,35 @@ async fn accepted_work_piles_up() {
             }
         })
         .await;
+}
+
+/// A run of `oncegate compare` that ended so long ago.
+pub(crate) async fn compared(engine: &Engine<Shaky>, hours_ago: u32, differences: u64) {
+    let run = Comparison { name: "acme-pay".into(), charges: 120, records: 118, differences, unreadable: 0 };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let at = Timestamp::from_micros(i64::try_from(now.as_micros()).unwrap()).minus(hours_ago * HOUR);
+    engine.store().tell(&[run.entry(at, "command line")]).await.unwrap();
+}
+
+/// It ran every night, and not in the last one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_comparison_has_not_run() {
+    let counting = Counting::start().await;
+    let engine = start(shaky(), Options::default()).await;
+    compared(&engine, 27, 0).await;
+    let _workers = engine.start_workers(&quick(), &clueless());
+    counting.watched().await.until_firing("OncegateCompareMissing", async || ()).await;
+}
+
+/// The last run found one; the run before it did not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_comparison_has_found_differences() {
+    let counting = Counting::start().await;
+    let engine = start(shaky(), Options::default()).await;
+    compared(&engine, 25, 0).await;
+    compared(&engine, 1, 1).await;
+    let _workers = engine.start_workers(&quick(), &clueless());
+    counting.watched().await.until_firing("OncegateCompareDifferences", async || ()).await;
 }
 
 /// A backup is restored under a running node.

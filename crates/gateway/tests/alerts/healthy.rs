@@ -9,7 +9,7 @@ use oncegate_store::memory::MemoryStore;
 
 use crate::by_gateway::{gateway, gateway_with_tls, tell_without_signature};
 use crate::by_outbox::{self, DONE, Says};
-use crate::by_workers::quick;
+use crate::by_workers::{compared, quick};
 use crate::hurried::hurried;
 use crate::pages;
 use crate::upstream::Upstream;
@@ -66,6 +66,8 @@ const LONG_ENOUGH: Duration = hurried(Duration::from_mins(15 + 20 + 5));
 async fn nothing_fires_and_everything_asked_for_is_scraped() {
     let counting = Counting::start().await;
     let engine = start(shaky(), Options::default()).await;
+    // Records and export agree.
+    compared(&engine, 1, 0).await;
     let route = ietf();
     let probe: Arc<dyn Probe> = Arc::new(Knowing);
     let _workers = engine.start_workers(&quick(), &probe);

@@ -92,6 +92,19 @@ fn requests_with_two_readings_that_pass() {
 }
 
 #[test]
+fn removed_keys_that_are_not_remembered() {
+    check("[workers]\nremoved_keys_for = \"31d\"", &[]);
+    check(
+        "[workers]\nremoved_keys_for = \"0s\"",
+        &[
+            "line 6: workers.removed_keys_for = \"0s\": a key that is used again after its record was removed is executed again, and neither metrics nor the audit trail show it; drop the setting",
+        ],
+    );
+    let error = parse("[workers]\nremoved_keys_for = \"32d\"").unwrap_err().to_string();
+    assert!(error.contains(":2:20: expected 31d or less"), "{error}");
+}
+
+#[test]
 fn whose_key_it_is() {
     let warnings = parse("[scope]\nanonymous = \"share\"").unwrap().warnings;
     assert_eq!(warnings.len(), 2);
