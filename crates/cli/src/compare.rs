@@ -10,26 +10,25 @@ mod export;
 mod json;
 mod judge;
 mod lines;
-mod progress;
 mod records;
 mod report;
 mod sort;
-mod window;
+pub(crate) mod window;
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use humantime::Duration;
+use oncegate_core::audit::Comparison;
 use oncegate_core::fingerprint::Pointer;
 use oncegate_core::time::Timestamp;
-use oncegate_gateway::record;
+use oncegate_gateway::{comparison, record};
 use serde_json::{Value, json};
-use tempfile::NamedTempFile;
 
 use crate::output;
-use crate::source::{Trouble, Where};
+use crate::report_output::{ReportOutput, unfinished};
+use crate::source::{Source, Trouble, Where};
 use crate::streams::say;
 use columns::{Columns, Field, Matching};
 use export::Format;
@@ -44,7 +43,9 @@ const DIFFERENT: u8 = 5;
 
 /// Compare a provider's export with the records: charges that no record knows of, and the other way round.
 ///
-/// Changes nothing. A column is a name in the first line of CSV; in JSON lines it is a member's name, or a JSON Pointer that begins with /.
+/// Changes no record. The run and its differences become an entry of the audit trail, which the
+/// gateways' metrics show. A column is a name in the first line of CSV; in JSON lines it is a
+/// member's name, or a JSON Pointer that begins with /.
 #[derive(clap::Args)]
 #[command(
     after_help = "Exit codes: 0 all agree; 5 there are differences; 2 the input or the command line is wrong, or rows of the export cannot be \
@@ -116,6 +117,17 @@ pub(crate) struct Args {
     /// Write the report there, once it is whole, instead of to stdout
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// What this comparison is called in metrics and in the audit trail: one name for each export
+    /// that is compared regularly
+    #[arg(long, default_value = Comparison::UNNAMED, value_parser = comparison_name)]
+    name: String,
+    /// Do not record this run: neither metrics nor the audit trail show it
+    #[arg(long)]
+    no_record: bool,
+}
+
+fn comparison_name(name: &str) -> Result<String, String> {
+    comparison::check_name(name).map(|()| name.to_owned())
 }
 
 /// Runs the command.
@@ -130,26 +142,39 @@ fn compare(args: &Args) -> Result<ExitCode, Trouble> {
     let window = args.window()?;
     let format = args.format.map_or_else(|| Format::of(&args.provider_export), Ok)?;
     let mut sorter = Sorter::default();
-    let (export, records) = crate::source::block_on(async {
-        // Before millions of lines are read.
-        let source = args.source.open().await?;
+    let runtime = crate::source::runtime()?;
+    // Before millions of lines are read.
+    let source = runtime.block_on(args.source.open())?;
+    let (export, records) = runtime.block_on(async {
         let export = export::read(&args.provider_export, format, &args.columns(window), &mut sorter)?;
         let records = records::read(&source, &args.question(window), &mut sorter).await?;
         if export.charges > 0 {
             records.check(args.operation.as_deref())?;
         }
-        Ok((export, records))
+        Ok::<_, Trouble>((export, records))
     })?;
 
     let entries = sorter.entries();
     let merge = sorter.sorted().map_err(|error| spill(&error))?;
-    let mut report = Report::new(Out::open(args.output.as_deref())?, args.report);
+    let mut report = Report::new(ReportOutput::open(args.output.as_deref())?, args.report);
     let judged = judge::judge(merge, entries, &mut report).map_err(|error| unfinished(&error))?;
     let read = Read { window, export, records, judged };
     let out = report.end(&read.summary()).map_err(|error| unfinished(&error))?;
     out.close(args.output.as_deref())?;
     read.say();
+    if !args.no_record {
+        runtime.block_on(recorded(&source, &read.comparison(&args.name)))?;
+    }
     Ok(read.code())
+}
+
+/// A run that nothing shows would look like one that never was.
+async fn recorded(source: &Source, run: &Comparison) -> Result<(), Trouble> {
+    let done = source.record_comparison(run).await;
+    done.map_err(|trouble| {
+        let words = format!("the report is complete, but the run could not be recorded: {trouble}");
+        Trouble::Failed(words)
+    })
 }
 
 impl Args {
@@ -235,6 +260,17 @@ impl Read {
         }
     }
 
+    /// As it is recorded. Rows of the export that cannot be read may be charges, too.
+    fn comparison(&self, name: &str) -> Comparison {
+        Comparison {
+            name: name.into(),
+            charges: self.export.charges,
+            records: self.records.records,
+            differences: self.differences(),
+            unreadable: self.export.bad + self.records.unreadable,
+        }
+    }
+
     fn summary(&self) -> Value {
         let Self { window, export, records, judged } = self;
         let kinds = Kind::ALL.iter().zip(judged.differences);
@@ -307,77 +343,6 @@ impl Read {
     }
 }
 
-/// Where a report goes.
-enum Out {
-    Stdout {
-        is_read: bool,
-        buffer: Box<BufWriter<io::Stdout>>,
-    },
-    /// Renamed when it is whole: a job that reads it never sees half of one.
-    File(Box<BufWriter<NamedTempFile>>),
-}
-
-impl Out {
-    fn open(path: Option<&Path>) -> Result<Self, Trouble> {
-        let Some(path) = path else {
-            return Ok(Self::Stdout { is_read: true, buffer: Box::new(BufWriter::new(io::stdout())) });
-        };
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        match NamedTempFile::new_in(folder) {
-            Ok(file) => Ok(Self::File(Box::new(BufWriter::new(file)))),
-            // The kind alone: the error itself names a file that nobody has asked for.
-            Err(error) => Err(Trouble::Wrong(format!(
-                "--output {} cannot be written, as nothing can in {}: {}",
-                path.display(),
-                folder.display(),
-                error.kind()
-            ))),
-        }
-    }
-
-    fn close(self, path: Option<&Path>) -> Result<(), Trouble> {
-        let (Self::File(file), Some(path)) = (self, path) else { return Ok(()) };
-        let file = file.into_inner().map_err(|error| unfinished(error.error()))?;
-        match file.persist(path) {
-            Ok(File { .. }) => Ok(()),
-            Err(error) => Err(Trouble::Failed(format!(
-                "--output {} cannot be written: {}",
-                path.display(),
-                error.error
-            ))),
-        }
-    }
-}
-
-impl Write for Out {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Stdout { is_read: false, .. } => Ok(bytes.len()),
-            Self::Stdout { is_read, buffer } => has_enough(is_read, bytes.len(), buffer.write(bytes)),
-            Self::File(file) => file.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Self::Stdout { is_read: false, .. } => Ok(()),
-            Self::Stdout { is_read, buffer } => has_enough(is_read, (), buffer.flush()),
-            Self::File(file) => file.flush(),
-        }
-    }
-}
-
-/// `oncegate compare … | head -1`: a reader that leaves is no error, and what was found is still counted.
-fn has_enough<T>(is_read: &mut bool, all: T, written: io::Result<T>) -> io::Result<T> {
-    match written {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-            *is_read = false;
-            Ok(all)
-        }
-        written => written,
-    }
-}
-
 fn counted(count: u64, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
@@ -392,8 +357,4 @@ fn spill(error: &io::Error) -> Trouble {
         "what is compared could not be kept in {}: {error}; set TMPDIR to a folder with room",
         std::env::temp_dir().display()
     ))
-}
-
-fn unfinished(error: &io::Error) -> Trouble {
-    Trouble::Failed(format!("the report could not be finished: {error}"))
 }

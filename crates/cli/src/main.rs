@@ -5,6 +5,7 @@
 
 mod act;
 mod admin_client;
+mod audit;
 mod check;
 mod compare;
 mod completions;
@@ -15,7 +16,9 @@ mod forget;
 mod keys;
 mod migrate;
 mod output;
+mod progress;
 mod quarantine;
+mod report_output;
 mod resolve;
 mod serve;
 mod shown;
@@ -46,6 +49,7 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    Audit(audit::Args),
     Check(check::Args),
     Compare(Box<compare::Args>),
     Completions(completions::Args),
@@ -63,6 +67,7 @@ enum Command {
 
 fn main() -> ExitCode {
     match Arguments::parse().command {
+        Command::Audit(args) => audit::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Completions(args) => completions::run(&args),

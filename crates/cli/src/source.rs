@@ -6,17 +6,20 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use oncegate::{AnyStore, BackgroundWorkers, Engine, OpenError, Options, Store as _};
+use oncegate_core::audit::Comparison;
 use oncegate_core::identity::RecordId;
 use oncegate_core::record::StateKind;
 use oncegate_core::time::{Now, Timestamp};
 use oncegate_engine::Told;
+use oncegate_gateway::audit::{self, AuditFilter};
 use oncegate_gateway::operate::{self, Refused, Verb, Wish};
 use oncegate_gateway::record::{self, Bodies};
 use oncegate_gateway::story::{STORY_MAX, story};
-use oncegate_gateway::{Environment, Secret, job};
+use oncegate_gateway::{Environment, Secret, comparison, job};
 use oncegate_store::jobs::{JobId, Jobs as _};
-use oncegate_store::{Cursor, Filter};
+use oncegate_store::{Cursor, EntryPlace, Filter};
 use serde_json::{Value, json};
+use tokio::runtime::Runtime;
 
 use crate::admin_client::{AdminClient, DEFAULT_URL};
 use crate::shown::ABSENT;
@@ -232,6 +235,32 @@ impl Source {
         }
     }
 
+    /// A page of the audit trail, oldest first.
+    pub(crate) async fn audit(
+        &self,
+        filter: &AuditFilter,
+        after: Option<EntryPlace>,
+        limit: usize,
+    ) -> Result<Value, Trouble> {
+        let Some(store) = self.in_store() else {
+            return self.client()?.get(&format!("/api/v1/audit?{}", audit_query(filter, after, limit))).await;
+        };
+        audit::page(store, filter, after, limit).await.map_err(|error| failed(&error))
+    }
+
+    /// Adds the end of a run of `compare` to the audit trail.
+    pub(crate) async fn record_comparison(&self, run: &Comparison) -> Result<(), Trouble> {
+        let Some(store) = self.in_store() else {
+            return self
+                .client()?
+                .post("/api/v1/comparisons", &comparison::comparison_json(run))
+                .await
+                .map(drop);
+        };
+        let node = format!("{} (command line)", Options::default().node);
+        comparison::record(store, run, &node).await.map(drop).map_err(|error| failed(&error))
+    }
+
     /// Jobs of the outbox that wait for an operator, oldest first.
     pub(crate) async fn parked_jobs(&self, after: Option<JobId>, limit: usize) -> Result<Value, Trouble> {
         let Some(store) = self.in_store() else {
@@ -383,6 +412,21 @@ pub(crate) fn sentence(words: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
 }
 
+fn audit_query(filter: &AuditFilter, after: Option<EntryPlace>, limit: usize) -> String {
+    let moment = |at: Option<Timestamp>| at.and_then(|at| record::moment(at).as_str().map(str::to_owned));
+    let pairs = [
+        ("limit", Some(limit.to_string())),
+        ("since", moment(filter.since)),
+        ("until", moment(filter.until)),
+        ("scope", filter.scope.clone()),
+        ("operation", filter.operation.clone()),
+        ("act", filter.act.map(|act| act.name().to_owned())),
+        ("after", after.map(|after| after.to_string())),
+    ];
+    let given = pairs.into_iter().filter_map(|(name, value)| Some((name, value?)));
+    form_urlencoded::Serializer::new(String::new()).extend_pairs(given).finish()
+}
+
 fn query(asked: &Asked, bodies: Bodies) -> String {
     let limit = asked.limit.to_string();
     let moment = |at: Option<Timestamp>| at.and_then(|at| record::moment(at).as_str().map(str::to_owned));
@@ -406,8 +450,11 @@ fn query(asked: &Asked, bodies: Bodies) -> String {
 
 /// Runs a command's asking to its end.
 pub(crate) fn block_on<T>(asking: impl Future<Output = Result<T, Trouble>>) -> Result<T, Trouble> {
+    runtime()?.block_on(asking)
+}
+
+/// Where a command's asking runs.
+pub(crate) fn runtime() -> Result<Runtime, Trouble> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime =
-        runtime.map_err(|error| Trouble::Failed(format!("the runtime could not be started: {error}")))?;
-    runtime.block_on(asking)
+    runtime.map_err(|error| Trouble::Failed(format!("the runtime could not be started: {error}")))
 }

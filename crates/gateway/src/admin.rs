@@ -6,6 +6,7 @@
 mod access;
 mod acts;
 mod api;
+mod audit;
 mod health;
 mod jobs;
 mod openapi;
@@ -93,6 +94,8 @@ impl Admin {
             .route("/api/v1/jobs/{id}", get(jobs::show))
             .route("/api/v1/jobs/{id}/retry", post(jobs::retry))
             .route("/api/v1/jobs/{id}/withdraw", post(jobs::withdraw))
+            .route("/api/v1/audit", get(audit::list))
+            .route("/api/v1/comparisons", post(audit::record_comparison))
             .route("/api/v1/counts", get(api::counts))
             .route("/api/v1/openapi.json", get(openapi::document))
             .layer(middleware::from_fn_with_state(self.clone(), access::check));

@@ -2,6 +2,8 @@
 
 mod admin;
 mod ask;
+pub mod audit;
+pub mod comparison;
 mod config;
 mod contract;
 mod deferred;

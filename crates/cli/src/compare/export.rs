@@ -11,8 +11,9 @@ use clap::ValueEnum;
 use super::columns::{Columns, Field, Meaning, Values};
 use super::entry::CHARGE;
 use super::lines::{Csv, JsonLines, Row, Stop};
-use super::progress::Progress;
+
 use super::sort::Sorter;
+use crate::progress::Progress;
 use crate::source::Trouble;
 
 /// So many bad rows are named; the others are counted.

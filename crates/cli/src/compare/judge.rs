@@ -5,8 +5,8 @@
 use std::io;
 
 use super::entry::{CHARGE, Charge, Kept, Recorded};
-use super::progress::Progress;
 use super::sort::{Entry, Merge};
+use crate::progress::Progress;
 
 /// So many charges and records of one difference are shown.
 const SHOWN: usize = 5;

@@ -10,9 +10,9 @@ use super::amount::Amount;
 use super::columns::Matching;
 use super::entry::{Kept, Money, RECORD, Recorded, by_key, by_key_in_scope};
 use super::json::{self, Found, Path};
-use super::progress::Progress;
 use super::sort::Sorter;
 use super::window::{self, Lies, Window};
+use crate::progress::Progress;
 use crate::source::{Asked, Source, Trouble};
 
 /// A page without answers, and one with them: these may be large.

@@ -4,7 +4,10 @@ use insta::assert_snapshot;
 
 use crate::desk::{Desk, seen};
 
-pub(crate) const COMMANDS: [&str; 21] = [
+pub(crate) const COMMANDS: [&str; 24] = [
+    "audit",
+    "audit export",
+    "audit list",
     "check",
     "compare",
     "completions",

@@ -9,6 +9,7 @@
 )]
 
 mod acts;
+mod audit;
 mod completions;
 mod dead;
 mod desk;

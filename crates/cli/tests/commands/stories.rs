@@ -16,17 +16,17 @@ use crate::gateway::Gateway;
 use crate::records::{self, MORNING};
 
 /// Entries of one record, each some seconds after the one before.
-struct Told {
+pub(crate) struct Told {
     id: RecordId,
-    entries: Vec<Entry>,
+    pub(crate) entries: Vec<Entry>,
 }
 
 impl Told {
-    fn of(id: RecordId) -> Self {
+    pub(crate) fn of(id: RecordId) -> Self {
         Self { id, entries: Vec::new() }
     }
 
-    fn then(mut self, act: Act, from: Option<StateKind>, to: Option<StateKind>) -> Self {
+    pub(crate) fn then(mut self, act: Act, from: Option<StateKind>, to: Option<StateKind>) -> Self {
         let count = self.entries.len() as u64;
         let at = MORNING.plus(Duration::from_millis(2_113 + 61_417 * count));
         self.entries.push(Entry {
@@ -48,16 +48,16 @@ impl Told {
         self
     }
 
-    fn with(mut self, change: impl FnOnce(&mut Entry)) -> Self {
+    pub(crate) fn with(mut self, change: impl FnOnce(&mut Entry)) -> Self {
         change(self.entries.last_mut().unwrap());
         self
     }
 
-    fn by(self, source: &str) -> Self {
+    pub(crate) fn by(self, source: &str) -> Self {
         self.with(|entry| entry.source = Some(source.into()))
     }
 
-    fn because(self, code: &str, detail: &str) -> Self {
+    pub(crate) fn because(self, code: &str, detail: &str) -> Self {
         self.with(|entry| entry.reason = Some(Reason::new(code, detail)))
     }
 
@@ -79,7 +79,7 @@ const RELEASED: Option<StateKind> = Some(StateKind::FailedRetryable);
 const EXPIRED: Option<StateKind> = Some(StateKind::Expired);
 
 /// A timeout after the charge, a probe that finds nobody, and a person who looks.
-fn a_bad_morning(id: RecordId) -> Told {
+pub(crate) fn a_bad_morning(id: RecordId) -> Told {
     Told::of(id)
         .then(Act::Doubted, RUNNING, UNKNOWN)
         .because("upstream_timeout", "no answer in 60 s")
@@ -154,9 +154,14 @@ fn everything_that_can_happen() {
         .attempt(2)
         .then(Act::RanAgain, RELEASED, PENDING)
         .attempt(2)
-        .then(Act::RanAgain, EXPIRED, RUNNING)
+        .then(Act::RanAfterExpiry, EXPIRED, RUNNING)
         .noting(Notice::OutOfTombstone)
-        .then(Act::RanAgain, COMPLETED, RUNNING)
+        .then(Act::RanAfterExpiry, COMPLETED, RUNNING)
+        .then(Act::RanAfterExpiry, None, RUNNING)
+        .because("removed", "the record of an earlier life was removed 3 days before")
+        .then(Act::KeyReused, COMPLETED, COMPLETED)
+        .by("client 192.0.2.7")
+        .because("key_reused", "scope 1a2b3c4d; differing members: amount, currency")
         .then(Act::Released, RUNNING, RELEASED)
         .because("upstream_unreachable", "the upstream refused the connection")
         .then(Act::Completed, UNKNOWN, COMPLETED)
@@ -198,7 +203,10 @@ fn everything_that_can_happen() {
         .by("ada")
         .because("operator", "job_17: the customer has left")
         .then(Act::Withdrawn, COMPLETED, COMPLETED)
-        .because("settled", "job_18: the record has been settled");
+        .because("settled", "job_18: the record has been settled")
+        .then(Act::Compared, None, None)
+        .by("oncegate compare")
+        .because("agreed", "name=default charges=3 records=3 differences=0 unreadable=0");
     let mut acts: Vec<_> =
         told.entries.iter().chain(&a_bad_morning(record.id).entries).map(|one| one.act.name()).collect();
     acts.sort_unstable();
@@ -263,7 +271,7 @@ fn what_others_wrote_stays_on_its_line() {
 }
 
 /// The desk, with these added to the stories in its `oncegate.db`.
-fn telling(desk: Desk, entries: &[Entry]) -> Desk {
+pub(crate) fn telling(desk: Desk, entries: &[Entry]) -> Desk {
     let url = format!("sqlite://{}", desk.path().join("oncegate.db").display());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

@@ -8,6 +8,7 @@
 
 mod amounts;
 mod bad_input;
+mod deployed;
 #[path = "../commands/desk.rs"]
 mod desk;
 mod differences;
@@ -17,6 +18,7 @@ mod ledger;
 mod matching;
 mod memory;
 mod output;
+mod recorded;
 #[path = "../commands/running.rs"]
 mod running;
 mod sources;

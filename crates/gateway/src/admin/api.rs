@@ -126,7 +126,7 @@ fn filter(asked: &Asked) -> Result<Filter, String> {
     })
 }
 
-fn moment(text: &str) -> Result<Timestamp, String> {
+pub(super) fn moment(text: &str) -> Result<Timestamp, String> {
     let parsed = humantime::parse_rfc3339_weak(text).ok().and_then(|time| {
         let since = time.duration_since(UNIX_EPOCH).ok()?;
         i64::try_from(since.as_micros()).ok()

@@ -77,6 +77,7 @@ async fn the_token_is_asked_for() {
         "/api/v1/records",
         "/api/v1/records/op_00000000000000000000000000",
         "/api/v1/counts",
+        "/api/v1/audit",
         "/api/v1/openapi.json",
     ];
     let wrong = [
@@ -120,7 +121,7 @@ fn an_address_that_others_reach_wants_a_token() {
 }
 
 /// Three completed, one unknown that waits for an operator because there is nobody to ask, one released, of two tenants.
-async fn with_records() -> Stage {
+pub(crate) async fn with_records() -> Stage {
     let upstream = Upstream::start(async |seen: Seen| match seen.header("idempotency-key").unwrap() {
         "doubted" => Act::AnswerAndClose(Vec::new()),
         "released" => Act::Answer(answer(503, &[], "later")),

@@ -7,6 +7,7 @@
 mod acts;
 mod admin;
 mod admin_access;
+mod audit;
 mod bodies;
 mod certificates;
 mod chunks;

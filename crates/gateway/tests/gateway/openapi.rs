@@ -111,7 +111,15 @@ async fn answers_are_as_described() {
         ("/api/v1/records/{id}/story", format!("/api/v1/records/{doubted}/story")),
         ("/api/v1/records/{id}/story", "/api/v1/records/op_00000000000000000000000000/story".to_owned()),
         ("/api/v1/counts", "/api/v1/counts".to_owned()),
+        ("/api/v1/audit", "/api/v1/audit".to_owned()),
+        ("/api/v1/audit", "/api/v1/audit?limit=0".to_owned()),
     ];
+    let run = r#"{"name":"a","charges":1,"records":1,"differences":0,"unreadable":0}"#;
+    for body in [run, "{}"] {
+        let call = Call::operator("POST", "/api/v1/comparisons").json(body);
+        let reply = call.send(stage.gateway.admin_address().tcp().unwrap()).await;
+        is_as_described(&document, "/api/v1/comparisons", "post", &reply);
+    }
     for (path, request) in asked {
         let reply = admin(&stage.gateway, &request).await;
         is_as_described(&document, path, "get", &reply);
