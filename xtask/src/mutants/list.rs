@@ -269,8 +269,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     decide(
         "who releases over evidence says 'not executed'",
-        "_ => Decision::Fenced(Some(Arc::new(next.clone()))),\n    };\n    Step::put(next, decision)\n}\n\nfn doubt",
-        "_ => Decision::Done,\n    };\n    Step::put(next, decision)\n}\n\nfn doubt",
+        "_ => Decision::Fenced(Some(Arc::new(next.clone()))),",
+        "_ => Decision::Done,",
     ),
     decide(
         "accepted work is over before it began",

@@ -159,8 +159,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     gateway(
         "trailers of a request reach the upstream",
         BODY,
-        "Some(Ok(frame)) if frame.is_trailers())",
-        "Some(Ok(frame)) if false && frame.is_trailers())",
+        "Poll::Ready(Some(Ok(frame))) if frame.is_trailers())",
+        "Poll::Ready(Some(Ok(frame))) if false && frame.is_trailers())",
     ),
     gateway("bytes of a tunnel are taken for a refusal", STREAM, " || self.requests.is_tunnel()", ""),
     corpus(
