@@ -141,6 +141,7 @@ pub(crate) fn reserved(row: &Row) -> Outcome<Record> {
         address: Address { scope: Scope::tenant(&row.scope)?, key: Key::from_text(&row.key)? },
         operation: Operation::new("POST /payments")?,
         fingerprint: Fingerprint::from_parts(1, row.fingerprint),
+        former_fingerprint: None,
         token: Token::from_bytes(row.token),
         terms: policy.terms(),
         execution: policy.execution,
