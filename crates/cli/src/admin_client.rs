@@ -102,7 +102,7 @@ impl AdminClient {
             Ok(reply) => reply,
             Err(SendError::Tls(error)) => {
                 return Err(Trouble::Failed(format!(
-                    "no TLS connection to {}: {error}; if its certificate is not of a public authority, name that with --ca FILE",
+                    "no TLS connection to {}: {error}; if its certificate is from a private authority, pass that certificate with --ca FILE",
                     self.endpoint
                 )));
             }
@@ -114,7 +114,7 @@ impl AdminClient {
             200 => Ok(body),
             400 => Err(Trouble::Wrong(words)),
             401 if self.token.is_some() => Err(Trouble::Failed(
-                "the gateway did not take the token in ONCEGATE_ADMIN_TOKEN; it has another".to_owned(),
+                "the gateway rejected the token in ONCEGATE_ADMIN_TOKEN".to_owned(),
             )),
             401 => {
                 Err(Trouble::Failed("the gateway wants its admin token: set ONCEGATE_ADMIN_TOKEN".to_owned()))
@@ -126,7 +126,7 @@ impl AdminClient {
                 Err(Trouble::Failed(format!("the gateway answered {status}: {words}")))
             }
             status => Err(Trouble::Failed(format!(
-                "{} answered {status}, as no admin listener does; is it the one for clients?",
+                "{} answered {status}, which is not an answer of an admin listener; is this the address for clients?",
                 self.endpoint
             ))),
         }

@@ -34,18 +34,18 @@ enum Command {
 struct List {
     #[command(flatten)]
     source: Where,
-    /// From then on: 2026-11-16T00:00:00Z, or 24h, so long ago
+    /// Entries from this time on: an RFC 3339 time, or an age such as 24h
     #[arg(long, value_name = "TIME", default_value = "24h")]
     since: When,
     #[command(flatten)]
     filter: Filter,
-    /// So many
+    /// At most this many entries
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=500))]
     limit: u16,
-    /// Go on where a list ended
+    /// Continue after the cursor that an earlier list printed
     #[arg(long, value_name = "CURSOR")]
     after: Option<EntryPlace>,
-    /// For programs
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
@@ -58,12 +58,12 @@ struct List {
 struct Export {
     #[command(flatten)]
     source: Where,
-    /// From then on: 2026-11-16T00:00:00Z, or 24h, so long ago [default: the oldest entry]
+    /// Entries from this time on: an RFC 3339 time, or an age such as 24h [default: the oldest entry]
     #[arg(long, value_name = "TIME")]
     since: Option<When>,
     #[command(flatten)]
     filter: Filter,
-    /// Write there, once it is whole, instead of to stdout
+    /// Write to this file, which appears only when it is complete, instead of to stdout
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -71,16 +71,16 @@ struct Export {
 /// Which entries.
 #[derive(clap::Args)]
 struct Filter {
-    /// Before then [default: now]
+    /// Entries before this time [default: now]
     #[arg(long, value_name = "TIME")]
     until: Option<When>,
-    /// Of this scope, or of all scopes of this tenant
+    /// Only this scope, or all scopes of this tenant
     #[arg(long)]
     scope: Option<String>,
-    /// Of this route, such as 'POST /payments'
+    /// Only this route pattern, such as 'POST /payments'
     #[arg(long)]
     operation: Option<String>,
-    /// Of this kind, such as `ran_after_expiry`
+    /// Only this act, such as `ran_after_expiry`
     #[arg(long, value_name = "ACT", value_parser = act_named)]
     act: Option<Act>,
 }
@@ -143,7 +143,7 @@ async fn list(args: &List) -> Result<ExitCode, Trouble> {
         return Ok(print(format!("{shown:#}\n").as_bytes()));
     }
     if entries.is_empty() {
-        say(format_args!("no entry fits"));
+        say(format_args!("no matching entries"));
     }
     let rows: Vec<_> = entries.iter().map(row).collect();
     let code = if rows.is_empty() {
@@ -250,11 +250,11 @@ impl LeftOut {
 
     fn say(&self) {
         if self.unreadable > 0 {
-            say(format_args!("{} more cannot be read: damaged, or of a newer release", self.unreadable));
+            say(format_args!("{} entries could not be read: damaged, or written by a newer release", self.unreadable));
         }
         if self.without_scope > 0 {
             say(format_args!(
-                "left out: {} of an earlier release, whose scope and operation are not known, because their records are gone",
+                "left out: {} entries of an earlier release, whose records are gone, so that their scope and operation are unknown",
                 self.without_scope
             ));
         }

@@ -28,7 +28,7 @@ impl ReportOutput {
             Ok(file) => Ok(Self::File(Box::new(BufWriter::new(file)))),
             // The kind alone: the error itself names a file that nobody has asked for.
             Err(error) => Err(Trouble::Wrong(format!(
-                "--output {} cannot be written, as nothing can in {}: {}",
+                "--output {}: cannot create a file in {}: {}",
                 path.display(),
                 folder.display(),
                 error.kind()

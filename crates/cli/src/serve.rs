@@ -15,7 +15,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 ///
 /// Flags go before environment variables, which go before the file. Without routes every POST and PATCH is protected.
 ///
-/// SIGTERM drains and ends; SIGHUP reads the file again and takes over its routes, scope, webhooks, effects and TLS certificates.
+/// SIGTERM drains and exits. SIGHUP reloads the scope, request rules, defaults, routes, webhooks, effects, the drain time and TLS certificates.
 #[derive(clap::Args)]
 #[expect(clippy::doc_markdown, reason = "this text is shown in a terminal")]
 pub(crate) struct Args {
@@ -41,7 +41,7 @@ pub(crate) struct Settings {
     /// Where records are kept: memory:, sqlite://FILE, postgres://…, redis://…, or where that stands: env:NAME, file:PATH [default: sqlite://oncegate.db]
     #[arg(long, env = "ONCEGATE_STORE", value_name = "URL", hide_env_values = true)]
     store: Option<String>,
-    /// What holds where no route matches: ietf, ietf-strict, stripe, payments, lenient, off [default: ietf]
+    /// Profile where no route matches: ietf, ietf-strict, stripe, payments, accepted, lenient, off [default: ietf]
     #[arg(long, env = "ONCEGATE_PROFILE", value_name = "NAME")]
     profile: Option<String>,
     /// A TOML file; crates/gateway/reference.toml documents every key

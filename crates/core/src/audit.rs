@@ -1,8 +1,10 @@
 //! The audit trail: what is told of a step, to whoever asks long afterwards.
 //!
-//! Pure, as [`crate::decide`]: which steps are worth an entry, and what it says. **Invariant:** nothing is told of replays and
-//! refusals of clients, of renewals, of a machine that says what is recorded already, nor of an attempt that runs and completes as
-//! it should (unless every first execution is wanted); everything else that changes a row, or should have alarmed somebody, is told.
+//! Pure, as [`crate::decide`]: which steps are worth an entry, and what it says. **Invariant:** an
+//! entry is written for everything that changes a row or needs attention, and for reused keys
+//! (bounded per minute). None is written for replays, other refusals of clients, renewals, a source
+//! that repeats what is recorded, or an attempt that runs and completes as it should (unless first
+//! executions are wanted).
 //! Not here: where entries are kept, and for how long (stores; they outlive the record).
 
 use sha2::{Digest, Sha256};

@@ -166,7 +166,7 @@ impl Gateway {
 
     /// Takes over the routes, the scope, the webhooks, the effects and the certificates of another configuration; what else has
     /// changed needs a restart.
-    pub fn reload(&mut self, config: Config) -> Result<Reloaded, StartError> {
+    pub fn reload(&mut self, mut config: Config) -> Result<Reloaded, StartError> {
         effects::check(self.engine.store(), &config.effects)?;
         let was = &self.config;
         let listen = Listen {
@@ -187,6 +187,9 @@ impl Gateway {
         ];
         let needs_restart = differences.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name);
         let reloaded = Reloaded { routes: config.routes.len(), needs_restart: needs_restart.collect() };
+        // What needs a restart is left as it is everywhere: also for what is built anew from it.
+        config.upstream = was.upstream.clone();
+        config.store = was.store.clone();
         self.public.reload(&config)?;
         self.config.listen = listen;
         self.config.admin = admin;

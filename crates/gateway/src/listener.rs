@@ -106,7 +106,7 @@ impl<S: HttpService> Listener<S> {
             let accepted = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
+                    tracing::warn!(%error, "accept failed; retrying");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                     continue;
                 }
@@ -142,8 +142,8 @@ impl<S: HttpService> Listener<S> {
                 };
                 match shaken {
                     Ok(Ok(stream)) => connection.serve(stream, Some(Secure)).await,
-                    Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
-                    Err(_) => tracing::debug!("a TLS handshake took too long"),
+                    Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
+                    Err(_) => tracing::debug!("TLS handshake timed out"),
                 }
             });
         }
@@ -205,11 +205,11 @@ impl<S: HttpService> Connection<S> {
                 break ended;
             }
             if use_of_it.is_over(&settings) && !is_stuck.load(Ordering::Relaxed) {
-                return tracing::debug!("a client's connection said nothing");
+                return tracing::debug!("closing idle client connection");
             }
         };
         if let Err(error) = ended {
-            tracing::debug!(%error, "a client's connection ended");
+            tracing::debug!(%error, "client connection failed");
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::reconcile::Target;
 
 /// The method of the request that is asked about.
 pub(crate) const ORIGINAL_METHOD: HeaderName = HeaderName::from_static("oncegate-original-method");
-/// Its path and query, as they are forwarded.
+/// Its normalized path and query, without the base path of the upstream.
 pub(crate) const ORIGINAL_URI: HeaderName = HeaderName::from_static("oncegate-original-uri");
 /// The pattern of its route; of an operation, the route that it was made by.
 pub(crate) const ORIGINAL_ROUTE: HeaderName = HeaderName::from_static("oncegate-original-route");

@@ -21,7 +21,7 @@ impl TimeSpan {
     pub const ALL: Self =
         Self { from: Timestamp::from_micros(i64::MIN), before: Timestamp::from_micros(i64::MAX) };
 
-    /// Where a page of this span begins: behind this place.
+    /// The place after which a page begins: `after`, or just before this span.
     #[must_use]
     pub fn start(self, after: Option<EntryPlace>) -> EntryPlace {
         let first = self.from.as_micros().checked_sub(1).map_or(
@@ -74,6 +74,7 @@ impl Error for InvalidPlace {}
 pub struct EntryPage {
     /// Where each entry is, and the entry; `None`: it cannot be read.
     pub entries: Vec<(EntryPlace, Option<Entry>)>,
-    /// Where the next page begins; `None`: there is none.
+    /// The place of the last entry, to be passed as `after` for the next page; `None`: this page
+    /// is the last.
     pub next: Option<EntryPlace>,
 }

@@ -33,7 +33,7 @@ pub(super) fn refusal(admin: &Admin, uri: &Uri, headers: &HeaderMap) -> Option<R
     if !is_for_loopback(uri, headers) {
         let words = "Without an admin token only requests to this machine's own names are answered: 127.0.0.1, [::1] or localhost in \
                      `Host`, with any port. Use one of these, or set `admin.token_file` or ONCEGATE_ADMIN_TOKEN.";
-        return Some(problem(StatusCode::MISDIRECTED_REQUEST, "Not this machine's name", words));
+        return Some(problem(StatusCode::MISDIRECTED_REQUEST, "Host is not a loopback name", words));
     }
     if headers.get_all(header::ORIGIN).iter().any(|origin| !is_loopback_origin(origin.as_bytes())) {
         let words = "Without an admin token only this machine may see or change records, and this came from a web page of another \
@@ -56,7 +56,7 @@ fn shows(token: &Secret, headers: &HeaderMap) -> bool {
 fn without_token() -> Response {
     let words = "This needs the admin token: send `Authorization: Bearer TOKEN`, with the token of `admin.token_file` or \
                  ONCEGATE_ADMIN_TOKEN.";
-    let refused = problem(StatusCode::UNAUTHORIZED, "Who asks?", words);
+    let refused = problem(StatusCode::UNAUTHORIZED, "Admin token required", words);
     ([(header::WWW_AUTHENTICATE, "Bearer")], refused).into_response()
 }
 

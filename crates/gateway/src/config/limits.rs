@@ -58,9 +58,10 @@ pub(super) fn span(
 
 /// Settings by which one client could block all others, with the remedy.
 pub(super) fn warnings(config: &Config, file: &File) -> Vec<(Range<usize>, String)> {
-    /// Longer than this holds a place for too long, and slower than that is no limit.
+    // Above these, one slow client holds a place for too long.
     const TIMEOUT_MAX: Duration = Duration::from_mins(5);
     const DEADLINE_MAX: Duration = Duration::from_hours(2);
+    // A higher minimum rate shuts out clients on slow networks.
     const RATE_MAX: u64 = 64 << 10;
 
     let (listen, limits) = (&config.listen, &config.limits);

@@ -120,8 +120,8 @@ impl Peers {
             tracing::warn!(
                 %peer,
                 reason,
-                refused,
-                "too much from one address; see {} and limits.per_peer_exempt",
+                refused_since_last_log = refused,
+                "per-address limit reached; refusing. See {} and limits.per_peer_exempt",
                 limit.setting()
             );
         }
@@ -133,7 +133,7 @@ impl Peers {
 }
 
 struct RefusalLog {
-    /// Since the last line.
+    /// Refusals of all addresses since the last line; a lower bound.
     refused: u64,
     last: Option<Instant>,
 }

@@ -47,6 +47,18 @@ async fn what_needs_a_restart_is_said() {
     stage.send(&Call::pay("one")).await.expect_first(200, "run 1");
 }
 
+/// A new upstream needs a restart. The check of callers asked the new one at once.
+#[tokio::test]
+async fn callers_are_checked_by_the_upstream_that_executes_their_requests() {
+    let mut stage = Stage::numbered("").await;
+    let other = Upstream::start(|_: Seen| async { Act::Reset }).await;
+    let new = config(&format!("http://{}", other.addr), "[defaults]\npreauthorize = { url = \"/check\" }");
+    assert_eq!(stage.gateway.reload(new).unwrap().needs_restart, ["upstream"]);
+    // The check is the first run.
+    stage.send(&Call::pay("one")).await.expect_first(200, "run 2");
+    assert!(other.seen().is_empty());
+}
+
 #[tokio::test]
 async fn requests_in_flight_end_under_the_old_one() {
     let keeps = "[defaults]\nanswer_bytes_max = \"1 MiB\"\nretention = \"1d\"";
