@@ -113,9 +113,9 @@ impl AdminClient {
         match reply.status.as_u16() {
             200 => Ok(body),
             400 => Err(Trouble::Wrong(words)),
-            401 if self.token.is_some() => Err(Trouble::Failed(
-                "the gateway rejected the token in ONCEGATE_ADMIN_TOKEN".to_owned(),
-            )),
+            401 if self.token.is_some() => {
+                Err(Trouble::Failed("the gateway rejected the token in ONCEGATE_ADMIN_TOKEN".to_owned()))
+            }
             401 => {
                 Err(Trouble::Failed("the gateway wants its admin token: set ONCEGATE_ADMIN_TOKEN".to_owned()))
             }

@@ -250,7 +250,10 @@ impl LeftOut {
 
     fn say(&self) {
         if self.unreadable > 0 {
-            say(format_args!("{} entries could not be read: damaged, or written by a newer release", self.unreadable));
+            say(format_args!(
+                "{} entries could not be read: damaged, or written by a newer release",
+                self.unreadable
+            ));
         }
         if self.without_scope > 0 {
             say(format_args!(

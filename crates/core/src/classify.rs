@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::policy::{OnServerError, OnUnavailable, Policy, StoredStatuses};
+use crate::policy::{ForwardKey, OnServerError, OnUnavailable, Policy, StoredStatuses};
 use crate::record::Reason;
 
 /// How an attempt is to be settled.
@@ -156,7 +156,7 @@ pub fn classify(policy: &Policy, ending: &Ending) -> Class {
         Ending::Failed(failure) => Class::Doubt(Reason::new("failed", failure.to_string())),
         Ending::Answered { outcome: Some(Outcome::Completed), .. } => Class::Complete,
         Ending::Answered { outcome: Some(Outcome::NotExecuted), status } => {
-            released(status, "with Idempotency-Outcome: not-executed")
+            released(policy, status, "with Idempotency-Outcome: not-executed")
         }
         Ending::Answered { outcome: Some(Outcome::Unknown), status } => {
             Class::Doubt(Reason::new("answered", format!("{status} with Idempotency-Outcome: unknown")))
@@ -172,22 +172,22 @@ fn by_status(policy: &Policy, status: u16) -> Class {
         408 if policy.unavailable == OnUnavailable::Doubt => {
             Class::Doubt(Reason::new("answered", "408: the handler may have been cut off"))
         }
-        _ if refuses_before_acting(status) => released(status, "refused before acting"),
+        _ if refuses_before_acting(status) => released(policy, status, "refused before acting"),
         400..=499 if policy.stored == StoredStatuses::Successes => {
-            released(status, "is not kept by this route")
+            released(policy, status, "is not kept by this route")
         }
         400..=499 => Class::Complete,
-        501 | 505 => released(status, "refused before acting"),
+        501 | 505 => released(policy, status, "refused before acting"),
         502 | 504 if policy.stored == StoredStatuses::All => Class::Complete,
         502 | 504 => {
             Class::Doubt(Reason::new("answered", format!("{status}: somebody behind may have acted")))
         }
         503 => match policy.unavailable {
-            OnUnavailable::Release => released(status, "says that nothing was done"),
+            OnUnavailable::Release => released(policy, status, "says that nothing was done"),
             OnUnavailable::Doubt => Class::Doubt(Reason::new("answered", "503: the work may be going on")),
         },
         500..=599 => match policy.server_error {
-            OnServerError::Release => released(status, "says that nothing was done"),
+            OnServerError::Release => released(policy, status, "says that nothing was done"),
             OnServerError::Store => Class::Complete,
             OnServerError::Doubt => {
                 Class::Doubt(Reason::new("answered", format!("{status}: it may have acted")))
@@ -213,10 +213,22 @@ pub const UPSTREAMS_WORD: &str = "upstreams_word";
 /// The same, where the upstream refused the caller (401, 403, 407). Such a record lives for seconds,
 /// and deferred work is not tried a third time.
 pub const CALLER_REFUSED: &str = "caller_refused";
+/// The same on a route where an effect of the attempt, against the upstream's word, may still be
+/// found out: the record keeps its retention. Records do not have this code.
+pub const CALLER_REFUSED_KEPT: &str = "caller_refused_kept";
 
-fn released(status: u16, what: &str) -> Class {
-    let code = if refuses_caller(status) { CALLER_REFUSED } else { UPSTREAMS_WORD };
+fn released(policy: &Policy, status: u16, what: &str) -> Class {
+    let code = match refuses_caller(status) {
+        true if keeps_refused_callers(policy) => CALLER_REFUSED_KEPT,
+        true => CALLER_REFUSED,
+        false => UPSTREAMS_WORD,
+    };
     Class::Release(Reason::new(code, format!("{status} {what}")))
+}
+
+/// Whether evidence of a life may come after it, or a new life would send another key.
+fn keeps_refused_callers(policy: &Policy) -> bool {
+    policy.expects_evidence || policy.horizon.is_some() || policy.forward_key == ForwardKey::Derived
 }
 
 #[cfg(test)]
@@ -271,13 +283,25 @@ mod tests {
     /// Whatever releases it, the record says that the caller was refused: it lives for seconds.
     #[test]
     fn a_refused_caller_is_told_apart_from_other_releases() {
-        let code = |status, outcome| match classify(
-            &Profile::Payments.policy(),
+        let code_by = |policy: &Policy, status, outcome| match classify(
+            policy,
             &Ending::Answered { status, outcome },
         ) {
             Class::Release(reason) => reason.code().to_owned(),
             other => panic!("{status}: {other:?}"),
         };
+        let code = |status, outcome| code_by(&Profile::Ietf.policy(), status, outcome);
+        // Where an effect may be found out afterwards, or a new life would send another key.
+        let ietf = || Profile::Ietf.policy();
+        for policy in [
+            Profile::Payments.policy(),
+            Policy { expects_evidence: true, ..ietf() },
+            Policy { horizon: Some(std::time::Duration::from_secs(60)), ..ietf() },
+            Policy { forward_key: ForwardKey::Derived, ..ietf() },
+        ] {
+            assert_eq!(code_by(&policy, 401, None), CALLER_REFUSED_KEPT);
+            assert_eq!(code_by(&policy, 405, None), UPSTREAMS_WORD);
+        }
         for status in [401, 403, 407] {
             assert_eq!(code(status, None), CALLER_REFUSED, "{status}");
             assert_eq!(code(status, Some(Outcome::NotExecuted)), CALLER_REFUSED, "{status}");

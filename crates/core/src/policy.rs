@@ -57,6 +57,9 @@ pub struct Policy {
     /// The longest time after its sending at which the upstream may still act; `None`: not known, so that "not found"
     /// never means "did not happen".
     pub horizon: Option<Duration>,
+    /// Whether something may tell later what an attempt did: a probe, a webhook. Then the record of a
+    /// refused caller is kept for the whole retention, because a new life would not hear of it.
+    pub expects_evidence: bool,
     /// How long a duplicate waits for the first answer, where it waits.
     pub wait_limit: Duration,
     /// How long the client whose attempt it was waits for its answer to be recorded before it is told that the outcome is

@@ -169,7 +169,9 @@ impl<S: HttpService> Connection<S> {
         let use_of_it = Arc::new(Use::new(Arc::clone(room.0.peer.usage())));
         let used = Arc::clone(&use_of_it);
         let service = service_fn(move |mut request: Request<Incoming>| {
-            let (using, peer_requests) = used.begin();
+            let (under_way, peer_requests) = used.begin();
+            let under_way = Arc::new(under_way);
+            request.extensions_mut().insert(InFlight { _request: Arc::clone(&under_way) });
             if let Some(peer) = peer {
                 request.extensions_mut().insert(peer);
             }
@@ -188,7 +190,7 @@ impl<S: HttpService> Connection<S> {
                 Ok::<_, std::convert::Infallible>(answer.map(|body| Using {
                     body,
                     rest: Bytes::new(),
-                    _under_way: using,
+                    _under_way: under_way,
                 }))
             }
         });
@@ -277,6 +279,13 @@ impl Use {
     }
 }
 
+/// Counts a request against its address until it is dropped; in the request's extensions, because
+/// an attempt goes on when its client hangs up.
+#[derive(Clone)]
+pub(crate) struct InFlight {
+    _request: Arc<UnderWay>,
+}
+
 /// A request, until its answer has been taken.
 struct UnderWay(Arc<Use>);
 
@@ -296,7 +305,7 @@ pin_project! {
         #[pin]
         body: B,
         rest: Bytes,
-        _under_way: UnderWay,
+        _under_way: Arc<UnderWay>,
     }
 }
 

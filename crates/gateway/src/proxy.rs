@@ -27,7 +27,8 @@ use tokio::time::Instant;
 use tower_service::Service;
 
 use crate::config::{Config, ConfigError, Upstream};
-use crate::public::{ClientBody, Progress};
+use crate::listener::InFlight;
+use crate::public::{ClientBody, Progress, Room};
 
 pub(crate) use body::UpstreamBody;
 pub(crate) use connect::{Connector, Wire};
@@ -160,6 +161,9 @@ impl Inner {
     }
 
     async fn exchange(&self, mut request: Outgoing) -> Result<Response<UpstreamBody>, Failed> {
+        // Held until the upstream has answered, also if the client hangs up before.
+        let _in_flight = request.extensions_mut().remove::<InFlight>();
+        let _room = request.extensions().get::<Room>().cloned();
         let mut abandoned = self.abandoned.clone();
         let permit = match self.limiter.enter_now() {
             Some(permit) if !*abandoned.borrow() => permit,

@@ -273,7 +273,7 @@ fn an_effect_of_an_earlier_life_does_not_settle_a_later_one() {
         order.is_told(Told {
             record: &[
                 BEGAN,
-                "completed → in_progress: ran_again",
+                "completed → in_progress: ran_after_expiry",
                 DOUBTED,
                 "unknown → unknown: happened, says webhook provider (another_life)",
                 NOT_FOUND_YET,

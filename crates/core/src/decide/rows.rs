@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::event::Arrival;
 use super::step::{Decision, Notice, Step};
-use crate::classify::{CALLER_REFUSED, UPSTREAMS_WORD};
+use crate::classify::{CALLER_REFUSED, CALLER_REFUSED_KEPT, UPSTREAMS_WORD};
 use crate::identity::{Fence, RecordId, Token, Version};
 use crate::problem::{self, Tried};
 use crate::record::{
@@ -241,6 +241,7 @@ pub(super) fn back_out(
         Execution::Inline if !never_passed_caller(record, reason) && is_refusal(reason) => {
             Reason::new(UPSTREAMS_WORD, reason.detail())
         }
+        Execution::Deferred if is_refusal(reason) => Reason::new(CALLER_REFUSED, reason.detail()),
         Execution::Inline | Execution::Deferred => reason.clone(),
     });
     next
@@ -250,13 +251,13 @@ pub(super) fn back_out(
 const REFUSED_CALLER_KEPT: Duration = Duration::from_secs(10);
 
 fn is_refusal(reason: &Reason) -> bool {
-    reason.code() == CALLER_REFUSED
+    [CALLER_REFUSED, CALLER_REFUSED_KEPT].contains(&reason.code())
 }
 
 /// Whether the upstream refused the caller of every attempt of this life, and nothing else is known
 /// of it. Then a new life under the same key has nothing to know of this one.
 fn never_passed_caller(record: &Record, reason: &Reason) -> bool {
-    is_refusal(reason)
+    reason.code() == CALLER_REFUSED
         && record.last_error.as_ref().is_none_or(is_refusal)
         && record.provider_reference.is_none()
 }

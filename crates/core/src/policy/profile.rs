@@ -136,6 +136,7 @@ fn ietf() -> Policy {
         retention_from: RetentionFrom::Settlement,
         after_retention: AfterRetention::Fresh,
         horizon: None,
+        expects_evidence: false,
         wait_limit: 10 * SECOND,
         patience: 10 * SECOND,
         forward_key: ForwardKey::AsIs,
@@ -173,6 +174,7 @@ fn payments() -> Policy {
         lease: 5 * MINUTE,
         retention: 2 * DAY,
         after_retention: GONE_FOR_30_DAYS,
+        expects_evidence: true,
         ..ietf
     }
 }

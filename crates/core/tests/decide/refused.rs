@@ -1,9 +1,10 @@
 //! Callers that the upstream refuses, and requests that would run as no caller.
 
+use oncegate_core::classify::{CALLER_REFUSED, CALLER_REFUSED_KEPT, UPSTREAMS_WORD};
 use oncegate_core::decide::{Arrival, Decision, Event, Grounds, Next, Notice};
 use oncegate_core::identity::{Fence, Token, Version};
 use oncegate_core::policy::Credentials;
-use oncegate_core::record::{CrashPolicy, Execution, Holder, Record, State, StateKind, Terms};
+use oncegate_core::record::{CrashPolicy, Execution, Holder, Reason, Record, State, StateKind, Terms};
 use oncegate_core::time::Now;
 
 use super::samples::*;
@@ -52,6 +53,29 @@ fn a_row_whose_caller_was_refused_lives_for_seconds() {
     // Not longer than the retention.
     let short = Terms { retention: 3 * S, ..terms(CrashPolicy::Reconcile) };
     assert_eq!(parts(&refused(Arrival { terms: short, ..arrival(1) })), (RETRYABLE, Some(3)));
+}
+
+/// The upstream charged and then answered 401. The provider's event came after ten seconds, found no
+/// record, and the retry of a new life charged under another derived key.
+#[test]
+fn a_row_of_which_evidence_may_come_keeps_its_retention() {
+    let kept = |holder| {
+        let reason = Reason::new(CALLER_REFUSED_KEPT, "401 refused before acting");
+        Event::Release { holder, reason, backoff: 5 * S }
+    };
+    let (row, lease) = granted(None, arrival(1), at(0));
+    let first = row_after(Some(&row), &kept(lease.holder), at(10));
+    assert_eq!(parts(&first), (RETRYABLE, Some(DAY_S)));
+    assert_eq!(first.last_error.as_ref().unwrap().code(), UPSTREAMS_WORD);
+    // Neither does a route without such evidence shorten it afterwards.
+    assert_eq!(parts(&attempt(&first, 2, refuse_caller, at(15))), (RETRYABLE, Some(DAY_S)));
+    // Deferred work is parked after the second refusal there, too.
+    let waiting = row_after(None, &Event::Arrive(deferred(1)), at(0));
+    let (row, holder) = taken(&waiting, 2, at(1));
+    let row = row_after(Some(&row), &kept(holder), at(2));
+    assert_eq!(row.last_error.as_ref().unwrap().code(), CALLER_REFUSED);
+    let (row, holder) = taken(&row, 3, at(10));
+    assert!(is_parked(&row_after(Some(&row), &kept(holder), at(11))));
 }
 
 /// Where another attempt ended otherwise, on whosever word, the row must outlive what that one may

@@ -97,6 +97,10 @@ pub(super) fn check(file: &File, given: &Given, source: &Source<'_>) -> Result<C
         effects: effect::effects(&file.effect, source)?,
         warnings: Vec::new(),
     };
+    let has_webhooks = !config.webhooks.is_empty();
+    for rule in config.routes.iter_mut().chain([&mut config.otherwise]) {
+        rule.policy.expects_evidence = has_webhooks || rule.probe.is_some();
+    }
     config.warnings = super::warnings::warnings(&config, file, given, source);
     Ok(config)
 }

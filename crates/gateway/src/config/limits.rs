@@ -20,6 +20,8 @@ pub(super) const BODY_DEADLINE: Duration = Duration::from_mins(30);
 pub(super) const BODY_RATE_MIN: u64 = 240;
 /// Of one address, unless a quarter of what there is for all is less.
 const PER_PEER_MAX: usize = 1024;
+/// No default takes fewer requests of one address, where `executions_max` is small.
+const PER_PEER_MIN: usize = 64;
 
 pub(super) fn limits(
     typed: &file::Limits,
@@ -29,14 +31,17 @@ pub(super) fn limits(
     let requests_max = positive(typed.requests_max.as_ref(), 4096, source)?;
     let quarter = |max: usize| PER_PEER_MAX.min(max / 4).max(1);
     let connections = quarter(listen.connections_max);
+    let executions_max = positive(typed.executions_max.as_ref(), 1024, source)?;
+    // Each of them may be at a slow upstream.
+    let requests = quarter(requests_max).min(PER_PEER_MIN.max(executions_max / 2));
     let exempt = typed.per_peer_exempt.as_ref();
     Ok(Limits {
         requests_max,
-        executions_max: positive(typed.executions_max.as_ref(), 1024, source)?,
+        executions_max,
         queue_max: typed.queue_max.as_ref().map_or(1024, |max| max.get_ref().0),
         queue_timeout: typed.queue_timeout.map_or(Duration::from_secs(5), |span| span.0),
         per_peer_connections_max: positive(typed.per_peer_connections_max.as_ref(), connections, source)?,
-        per_peer_requests_max: positive(typed.per_peer_requests_max.as_ref(), quarter(requests_max), source)?,
+        per_peer_requests_max: positive(typed.per_peer_requests_max.as_ref(), requests, source)?,
         per_peer_exempt: exempt.map(|peers| peers.get_ref().iter().map(|peer| peer.0).collect()),
     })
 }

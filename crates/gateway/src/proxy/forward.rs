@@ -214,6 +214,11 @@ pub(crate) fn client_host(uri: &Uri, headers: &HeaderMap) -> Option<HeaderValue>
 
 /// Says who a client is, by what it came and which host it asked for, as requests to the upstream do.
 pub(crate) fn add_client_headers(headers: &mut HeaderMap, request: &request::Parts) {
+    for name in [header::FORWARDED, FORWARDED_FOR, FORWARDED_HOST, FORWARDED_PROTO] {
+        for value in request.headers.get_all(&name) {
+            headers.append(name.clone(), value.clone());
+        }
+    }
     let peer = request.extensions.get::<Peer>().copied();
     let is_secure = request.extensions.get::<Secure>().is_some();
     let host = client_host(&request.uri, &request.headers);

@@ -366,7 +366,7 @@ fn limits_that_are_none() {
 fn an_address_has_a_quarter_unless_the_file_says_more() {
     let limits = |text: &str| parse(text).unwrap().limits;
     let most = limits("");
-    assert_eq!((most.per_peer_connections_max, most.per_peer_requests_max), (1024, 1024));
+    assert_eq!((most.per_peer_connections_max, most.per_peer_requests_max), (1024, 512));
     let quarter = limits("[listen]\nconnections_max = 100\n[limits]\nrequests_max = 40");
     assert_eq!((quarter.per_peer_connections_max, quarter.per_peer_requests_max), (25, 10));
     let least = limits("[listen]\nconnections_max = 1\n[limits]\nrequests_max = 2");

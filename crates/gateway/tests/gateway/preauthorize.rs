@@ -244,6 +244,26 @@ async fn what_the_service_is_asked() {
     guarded.send(&call).await.expect_problem(400, "request_malformed");
 }
 
+/// A service that decides by address saw the load balancer in place of every client.
+#[tokio::test]
+async fn behind_a_trusted_proxy_the_service_is_told_of_the_client() {
+    let scope = "[scope]\nfrom = \"authorization\"\ntrusted_peers = [\"127.0.0.0/8\"]\n";
+    let guarded = Guarded::start(&format!("{scope}{FILE}")).await;
+    let call = Call::pay("one")
+        .header("x-forwarded-for", "203.0.113.9")
+        .header("x-forwarded-proto", "https")
+        .header("x-forwarded-host", "shop.test")
+        .header("forwarded", "for=203.0.113.9;proto=https");
+    guarded.send(&call).await.expect_first(200, "run 1");
+    let (asked, seen) = (guarded.asked().remove(0), guarded.stage.upstream.last());
+    for name in ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "forwarded"] {
+        assert_eq!(asked.values(name), seen.values(name), "{name}: as the upstream gets it");
+    }
+    assert_eq!(asked.values("x-forwarded-for").join(", "), "203.0.113.9, 127.0.0.1");
+    assert_eq!(asked.values("x-forwarded-proto"), ["https"]);
+    assert_eq!(asked.values("x-forwarded-host"), ["shop.test"]);
+}
+
 /// What is refused in any case, or passes to the upstream, is not asked about.
 #[tokio::test]
 async fn local_refusals_come_first_and_the_body_is_read_last() {

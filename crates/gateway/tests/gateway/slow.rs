@@ -11,6 +11,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use crate::client::{Call, Connection, within};
 use crate::gateway::Stage;
 use crate::reply::Reply;
+use crate::upstream::Upstream;
 use crate::wire;
 
 const SLOW: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
@@ -227,6 +228,31 @@ async fn an_address_has_so_many_requests() {
     first.reply().await.expect_first(200, "run 4");
 }
 
+/// One after the other it sent requests and hung up, and filled the upstream: each attempt goes on.
+#[tokio::test]
+async fn an_address_that_hangs_up_keeps_what_it_has_at_the_upstream() {
+    let (gate, upstream) = Upstream::gated().await;
+    let stage = Stage::new(upstream, "[limits]\nper_peer_requests_max = 2").await;
+    for key in ["one", "two"] {
+        let mut client = Connection::from(SLOW, stage.addr()).await;
+        client.send(&Call::pay(key)).await;
+        gate.entered().await;
+    }
+    // What was to happen because they hung up has happened when others have been answered.
+    for _ in 0..5 {
+        let mut more = Connection::from(SLOW, stage.addr()).await;
+        more.ask(&Call::pay("three")).await.expect_problem(503, "overloaded");
+    }
+    let mut other = Connection::from(FAST, stage.addr()).await;
+    other.send(&Call::pay("other")).await;
+    gate.entered().await;
+    for _ in 0..3 {
+        gate.open();
+    }
+    let reply = other.reply().await;
+    assert_eq!((reply.status, stage.runs()), (200, 3));
+}
+
 /// Proxies in front have the requests of many clients.
 #[tokio::test]
 async fn proxies_in_front_may_be_exempt() {
@@ -271,5 +297,6 @@ async fn an_address_with_two_thousand_connections_keeps_no_other_out() {
     }
     assert_eq!(stage.runs(), 100);
     let open = slow.iter_mut().map(|client| usize::from(client.is_open_and_silent())).sum::<usize>();
-    assert_eq!(open, 1024);
+    // As many requests as an address has by default; the others were refused.
+    assert_eq!(open, 512);
 }
