@@ -48,6 +48,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "next.expires_at = next.expires_at.map(|end| end.min(until));",
         "let _ = until;",
     ),
+    Mutant {
+        name: "attack 03: a row of which evidence may come lives for seconds",
+        package: "oncegate-core",
+        test: "lib",
+        file: CLASSIFY,
+        rule: "true if keeps_refused_callers(policy) => CALLER_REFUSED_KEPT,",
+        without: "true if keeps_refused_callers(policy) => CALLER_REFUSED,",
+    },
+    decide(
+        "attack 03: a refusal that is to be kept shortens the row",
+        ROWS,
+        "    reason.code() == CALLER_REFUSED\n        &&",
+        "    is_refusal(reason)\n        &&",
+    ),
     decide(
         "a life with another attempt is shortened by a refusal",
         ROWS,

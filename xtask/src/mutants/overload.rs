@@ -55,6 +55,18 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "{ let _ = (before, max); Some(upload) }",
     ),
     gateway(
+        "an attempt whose client hung up counts for no address",
+        "crates/gateway/src/proxy.rs",
+        "let _in_flight = request.extensions_mut().remove::<InFlight>();",
+        "drop(request.extensions_mut().remove::<InFlight>());",
+    ),
+    gateway(
+        "preauthorize is told of the proxy in place of the client",
+        "crates/gateway/src/proxy/forward.rs",
+        "            headers.append(name.clone(), value.clone());\n        }\n    }\n    let peer",
+        "            let _ = value;\n        }\n    }\n    let peer",
+    ),
+    gateway(
         "one address has any number of connections",
         PEERS,
         "if entry.connections >= self.connections_max {",
