@@ -296,7 +296,7 @@ mod tests {
         for policy in [
             Profile::Payments.policy(),
             Policy { expects_evidence: true, ..ietf() },
-            Policy { horizon: Some(std::time::Duration::from_secs(60)), ..ietf() },
+            Policy { horizon: Some(std::time::Duration::from_mins(1)), ..ietf() },
             Policy { forward_key: ForwardKey::Derived, ..ietf() },
         ] {
             assert_eq!(code_by(&policy, 401, None), CALLER_REFUSED_KEPT);

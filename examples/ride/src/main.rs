@@ -117,7 +117,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         let pool = PgPool::connect_with(options).await?;
         sqlx::raw_sql(book::POSTGRES).execute(&pool).await?;
         let store = PostgresStore::open(&arguments.database).await?;
-        return serve(store, PgTransactions(pool), arguments).await;
+        return Box::pin(serve(store, PgTransactions(pool), arguments)).await;
     };
     let store = SqliteStore::open(&file)?;
     let pool = SqlitePool::connect_with(SqliteConnectOptions::new().filename(&file)).await?;

@@ -101,7 +101,7 @@ async fn a_payment_that_did_not_happen_and_is_asked_for_again_is_the_same_paymen
     let address = service.address.clone();
     let waiting = tokio::spawn(async move { service::pay(&address, key).await });
     oncegate_test_servers::until("the payment is promised", async || town.payments().await.0 == 1).await;
-    town.release(key).await;
+    Box::pin(town.release(key)).await;
     town.behave(&Faults::default()).await;
     let reply = service::until_told(&service.address, key).await;
     assert_eq!(reply.status, 201, "{reply:?}");

@@ -75,7 +75,7 @@ impl Town {
         match &self.database {
             Database::Sqlite => release(SqliteStore::open(self.file()).unwrap(), key).await,
             Database::Postgres(server) => {
-                release(PostgresStore::open(&server.url()).await.unwrap(), key).await;
+                Box::pin(release(PostgresStore::open(&server.url()).await.unwrap(), key)).await;
             }
         }
     }
