@@ -1,4 +1,5 @@
-//! What people and CI run: `cargo xtask test`, `cargo xtask bench`, `cargo xtask mutants`, `cargo xtask deny`.
+//! What people and CI run: `cargo xtask test`, `cargo xtask bench`, `cargo xtask mutants`, `cargo
+//! xtask deny`.
 //!
 //! Logic lives here and nowhere else, so that a person and CI do the same thing.
 

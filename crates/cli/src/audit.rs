@@ -58,7 +58,8 @@ struct List {
 struct Export {
     #[command(flatten)]
     source: Where,
-    /// Entries from this time on: an RFC 3339 time, or an age such as 24h [default: the oldest entry]
+    /// Entries from this time on: an RFC 3339 time, or an age such as 24h [default: the oldest
+    /// entry]
     #[arg(long, value_name = "TIME")]
     since: Option<When>,
     #[command(flatten)]
@@ -180,7 +181,7 @@ async fn export(args: &Export) -> Result<ExitCode, Trouble> {
     out.close(args.output.as_deref())?;
     written.left_out.say();
     say(format_args!("exported {} entries", written.entries));
-    // Whoever archives the trail must know that some of it is missing.
+    // A reader of an archived trail must know that some of it is missing.
     Ok(if written.left_out.unreadable > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 

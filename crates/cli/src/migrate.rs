@@ -9,7 +9,8 @@ use crate::streams::say;
 /// Create a store's tables, or bring them up to date; `serve` does the same when it starts.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The store: sqlite://FILE, postgres://…, redis://…, or where its URL stands: env:NAME, file:PATH
+    /// The store: sqlite://FILE, postgres://…, redis://…, or where its URL stands: env:NAME,
+    /// file:PATH
     #[arg(long, env = "ONCEGATE_STORE", value_name = "URL", hide_env_values = true)]
     store: String,
 }

@@ -26,7 +26,7 @@ impl ReportOutput {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         match NamedTempFile::new_in(folder) {
             Ok(file) => Ok(Self::File(Box::new(BufWriter::new(file)))),
-            // The kind alone: the error itself names a file that nobody has asked for.
+            // The kind alone: the error itself names a temporary file.
             Err(error) => Err(Trouble::Wrong(format!(
                 "--output {}: cannot create a file in {}: {}",
                 path.display(),

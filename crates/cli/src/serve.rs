@@ -15,7 +15,8 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 ///
 /// Flags go before environment variables, which go before the file. Without routes every POST and PATCH is protected.
 ///
-/// SIGTERM drains and exits. SIGHUP reloads the scope, request rules, defaults, routes, webhooks, effects, the drain time and TLS certificates.
+/// SIGTERM drains and exits. SIGHUP reloads the scope, request rules, defaults, routes, webhooks,
+/// effects, the drain time and TLS certificates.
 #[derive(clap::Args)]
 #[expect(clippy::doc_markdown, reason = "this text is shown in a terminal")]
 pub(crate) struct Args {
@@ -38,10 +39,12 @@ pub(crate) struct Settings {
     /// Where operators come, an address or unix:PATH [default: 127.0.0.1:9090]
     #[arg(long, env = "ONCEGATE_ADMIN", value_name = "ADDRESS", hide_env_values = true)]
     admin: Option<String>,
-    /// Where records are kept: memory:, sqlite://FILE, postgres://…, redis://…, or where that stands: env:NAME, file:PATH [default: sqlite://oncegate.db]
+    /// Where records are kept: memory:, sqlite://FILE, postgres://…, redis://…, or where that
+    /// stands: env:NAME, file:PATH [default: sqlite://oncegate.db]
     #[arg(long, env = "ONCEGATE_STORE", value_name = "URL", hide_env_values = true)]
     store: Option<String>,
-    /// Profile where no route matches: ietf, ietf-strict, stripe, payments, accepted, lenient, off [default: ietf]
+    /// Profile where no route matches: ietf, ietf-strict, stripe, payments, accepted, lenient,
+    /// off [default: ietf]
     #[arg(long, env = "ONCEGATE_PROFILE", value_name = "NAME")]
     profile: Option<String>,
     /// A TOML file; crates/gateway/reference.toml documents every key

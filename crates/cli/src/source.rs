@@ -31,7 +31,8 @@ const TELLING: Duration = Duration::from_secs(5);
 #[derive(clap::Args)]
 #[expect(clippy::doc_markdown, reason = "this text is shown in a terminal")]
 pub(crate) struct Where {
-    /// A store: sqlite://FILE, postgres://…, redis://…, or where its URL stands: env:NAME, file:PATH [env: ONCEGATE_STORE]
+    /// A store: sqlite://FILE, postgres://…, redis://…, or where its URL stands: env:NAME,
+    /// file:PATH [env: ONCEGATE_STORE]
     #[arg(long, value_name = "URL")]
     store: Option<String>,
     /// A gateway's admin listener: http://…, https://… or unix:PATH; its token is in ONCEGATE_ADMIN_TOKEN [env: ONCEGATE_ADMIN] [default: http://127.0.0.1:9090]

@@ -210,7 +210,8 @@ const fn refuses_caller(status: u16) -> bool {
 
 /// The code of a release because of an answer: that nothing was executed is the upstream's word.
 pub const UPSTREAMS_WORD: &str = "upstreams_word";
-/// The same, where the upstream refused the caller (401, 403, 407). Such a record lives for seconds,
+/// The same, where the upstream refused the caller (401, 403, 407). Such a record lives for
+/// seconds,
 /// and deferred work is not tried a third time.
 pub const CALLER_REFUSED: &str = "caller_refused";
 /// The same on a route where an effect of the attempt, against the upstream's word, may still be

@@ -57,7 +57,8 @@ pub struct Policy {
     /// The longest time after its sending at which the upstream may still act; `None`: not known, so that "not found"
     /// never means "did not happen".
     pub horizon: Option<Duration>,
-    /// Whether something may tell later what an attempt did: a probe, a webhook. Then the record of a
+    /// Whether something may tell later what an attempt did: a probe, a webhook. Then the record
+    /// of a
     /// refused caller is kept for the whole retention, because a new life would not hear of it.
     pub expects_evidence: bool,
     /// How long a duplicate waits for the first answer, where it waits.
@@ -326,7 +327,7 @@ pub enum ForwardKey {
 pub enum Credentials {
     /// They are stored with the request, and sent when it runs.
     Kept,
-    /// They are not stored, and it runs without them: whoever executes it must not take a request
+    /// They are not stored, and it runs without them: an upstream must not take a request
     /// without credentials for an authorized one.
     Dropped,
 }

@@ -70,7 +70,8 @@ enum Verdict {
 }
 
 impl ReuseLog {
-    /// What becomes of a refusal, and how many were not reported in the minute before, if it ends here.
+    /// What becomes of a refusal, and how many were not reported in the minute before, if it ends
+    /// here.
     fn judge(&self, id: RecordId, tenant: &str, now: Instant) -> (Verdict, u64) {
         let mut window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let window = window.get_or_insert_with(|| Window::new(now));

@@ -1,7 +1,9 @@
 //! The admin listener: health, metrics, and the records for operators and their tools.
 //!
-//! Health and readiness are open to all that reach the address; everything else needs the token, if there is one. Without one
-//! the configuration keeps the address on this machine, and only requests of this machine are answered.
+//! Health and readiness are open to all that reach the address; everything else needs the token,
+//! if there is one. Without one
+//! the configuration keeps the address on this machine, and only requests of this machine are
+//! answered.
 
 mod access;
 mod acts;

@@ -112,7 +112,8 @@ pub struct Listen {
     pub body_timeout: Duration,
     /// How long a client's body may take in all.
     pub body_deadline: Duration,
-    /// Bytes per second that a client's body must bring, beyond `body_timeout`; 0: any rate will do.
+    /// Bytes per second that a client's body must bring, beyond `body_timeout`; 0: any rate will
+    /// do.
     pub body_rate_min: u64,
     /// How long a connection may be without a request.
     pub idle_timeout: Duration,
@@ -215,7 +216,7 @@ impl Config {
         self.routes.iter().chain([&self.otherwise])
     }
 
-    /// Whether somebody is asked before a request of this operation is recorded or replayed.
+    /// Whether a service is asked before a request of this operation is recorded or replayed.
     pub(crate) fn is_preauthorized(&self, operation: &str) -> bool {
         let is_of = |rule: &&Rule| rule.pattern == operation;
         self.routes.iter().find(is_of).unwrap_or(&self.otherwise).preauthorize.is_some()

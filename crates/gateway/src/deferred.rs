@@ -1,6 +1,7 @@
 //! Accepted requests, run later: the stored request goes to the upstream as if its client had just sent it.
 //!
-//! What the proxy has to say of a client (who it is, by what it came, which host it asked for) is stored beside the headers that the
+//! What the proxy has to say of a client (who it is, by what it came, which host it asked for) is
+//! stored beside the headers that the
 //! layer stores, and put back here.
 
 use std::sync::Arc;

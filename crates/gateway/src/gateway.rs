@@ -154,7 +154,8 @@ impl Gateway {
         self.config.drain
     }
 
-    /// Reads the certificates of both listeners again, and logs when they expire. One that cannot be used changes nothing.
+    /// Reads the certificates of both listeners again, and logs when they expire. One that cannot
+    /// be used changes nothing.
     pub fn reload_certificates(&self) {
         let listeners = [(&self.tls, &self.config.listen.tls), (&self.admin_tls, &self.config.admin.tls)];
         for (tls, files) in listeners {
@@ -164,7 +165,8 @@ impl Gateway {
         }
     }
 
-    /// Takes over the routes, the scope, the webhooks, the effects and the certificates of another configuration; what else has
+    /// Takes over the routes, the scope, the webhooks, the effects and the certificates of
+    /// another configuration; what else has
     /// changed needs a restart.
     pub fn reload(&mut self, mut config: Config) -> Result<Reloaded, StartError> {
         effects::check(self.engine.store(), &config.effects)?;

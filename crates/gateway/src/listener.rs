@@ -50,7 +50,8 @@ pub(crate) trait HttpService: Send + Sync + 'static {
     /// What it answers with.
     type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static;
 
-    /// Counts a connection of this address, or of none on a Unix socket; `None`: it is to be closed.
+    /// Counts a connection of this address, or of none on a Unix socket; `None`: it is to be
+    /// closed.
     fn connect(&self, peer: Option<IpAddr>) -> Option<PeerConnection>;
 
     /// Answers a request of this connection; with it, its address has so many requests.

@@ -1,8 +1,10 @@
 //! Asks a service of the operator whether a caller may use a route, before anything is recorded,
 //! replayed or shown: like nginx's `auth_request` and Envoy's `ext_authz`.
 //!
-//! **Invariants:** only a 2xx lets a request pass; whatever goes wrong refuses it (503). Credentials go
-//! to the service that is named in the configuration, and into no log. Not here: when it is asked (the
+//! **Invariants:** only a 2xx lets a request pass; whatever goes wrong refuses it (503).
+//! Credentials go
+//! to the service that is named in the configuration, and into no log. Not here: when it is asked
+//! (the
 //! layer, and `public::operations`).
 
 use std::collections::HashMap;

@@ -64,7 +64,8 @@ impl Proxy {
     }
 }
 
-/// Asks short questions beside the requests, over connections of its own, and never waits for a place.
+/// Asks short questions beside the requests, over connections of its own, and never waits for a
+/// place.
 pub(crate) struct Client {
     upstream: Upstream,
     pool: Pool,

@@ -2,7 +2,8 @@
 //!
 //! Buckets and not quantiles: only buckets can be added up over nodes, which is what a p99 of the whole needs.
 //!
-//! Series with a tenant's name are kept apart: those that stand still are dropped, so that invented tenants do not fill the memory.
+//! Series with a tenant's name are kept apart: those that stand still are dropped, so that
+//! invented tenants do not fill the memory.
 //! All others are kept, because their counters are held by the code that counts.
 
 use std::time::Duration;

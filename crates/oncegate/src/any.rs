@@ -58,7 +58,8 @@ macro_rules! on_any {
 }
 
 impl AnyStore {
-    /// What about the store, as it is set up, would lose acknowledged keys or show them to others: for
+    /// What about the store, as it is set up, would lose acknowledged keys or show them to
+    /// others: for
     /// the start of a service to say.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {

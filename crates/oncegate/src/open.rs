@@ -13,7 +13,8 @@ use crate::any::AnyStore;
 /// - `memory:`;
 /// - `sqlite://FILE` (`sqlite://oncegate.db` beside the process, `sqlite:///var/lib/oncegate.db` anywhere);
 /// - `postgres://USER:PASSWORD@HOST,HOST/DATABASE?schema=NAME`, see `docs/postgres.md`;
-/// - `redis://HOST/?prefix=NAME`, or `rediss://HOST/?tls_ca=FILE` for TLS; for low stakes, see `docs/decisions/0008-redis.md`.
+/// - `redis://HOST/?prefix=NAME`, or `rediss://HOST/?tls_ca=FILE` for TLS; for low stakes, see
+///   `docs/decisions/0008-redis.md`.
 ///
 /// What about it would lose acknowledged keys is logged, and is in [`AnyStore::warnings`].
 pub async fn open(url: &str) -> Result<AnyStore, OpenError> {
@@ -36,7 +37,8 @@ pub fn warnings_of(url: &str) -> Vec<String> {
     }
 }
 
-/// Whether calls to a store leave this machine without TLS that proves who the server is: what is on the way can be read,
+/// Whether calls to a store leave this machine without TLS that proves who the server is: what is
+/// on the way can be read,
 /// and responses can be forged. A URL that is no store's exposes nothing; [`open`] refuses it.
 #[must_use]
 pub fn is_exposed(url: &str) -> bool {

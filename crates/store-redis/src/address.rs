@@ -1,7 +1,9 @@
-//! Where the server is: `redis://[user:password@]host[:port][/database][?prefix=…]`; `rediss://` for TLS, with
+//! Where the server is: `redis://[user:password@]host[:port][/database][?prefix=…]`; `rediss://`
+//! for TLS, with
 //! `tls_ca=FILE` for certificates that are trusted instead of the system's.
 //!
-//! **Invariant:** what is not understood is refused, and a password is never shown. With `rediss://` nothing is sent before
+//! **Invariant:** what is not understood is refused, and a password is never shown. With
+//! `rediss://` nothing is sent before
 //! the server has proved by its certificate that it has the URL's host name.
 
 use std::fmt;
@@ -22,7 +24,8 @@ pub(crate) struct Address {
     pub(crate) tls: Option<Tls>,
 }
 
-/// Whether calls leave this machine without TLS. A URL that cannot be read is refused when it is opened, and exposes nothing.
+/// Whether calls leave this machine without TLS. A URL that cannot be read is refused when it is
+/// opened, and exposes nothing.
 #[must_use]
 pub fn is_exposed(url: &str) -> bool {
     let server = url.split('?').next().unwrap_or_default();

@@ -45,7 +45,8 @@ pub struct RedisOptions {
 }
 
 impl RedisOptions {
-    /// The server at `redis://[user:password@]host[:port][/database][?prefix=…]`, or `rediss://…` for TLS, which is verified;
+    /// The server at `redis://[user:password@]host[:port][/database][?prefix=…]`, or `rediss://…`
+    /// for TLS, which is verified;
     /// its option `tls_ca=FILE` names certificates to trust instead of the system's.
     #[must_use]
     pub fn new(url: impl Into<String>) -> Self {

@@ -111,7 +111,8 @@ impl SqliteOptions {
         file::mode_warnings(&self.path)
     }
 
-    /// Opens the file. A new one has mode 0600. Blocks for as long as that takes: do it before serving.
+    /// Opens the file. A new one has mode 0600. Blocks for as long as that takes: do it before
+    /// serving.
     pub fn open(self) -> Result<SqliteStore> {
         migrate::run(&self)?;
         let shared = Shared::default();

@@ -31,7 +31,8 @@ impl Redis {
         Self::start_on(place::directory("redis-", None), options, None)
     }
 
-    /// An empty server that speaks TLS on a second port, with a certificate for `localhost` and `127.0.0.1`.
+    /// An empty server that speaks TLS on a second port, with a certificate for `localhost` and
+    /// `127.0.0.1`.
     #[must_use]
     pub fn start_with_tls() -> Self {
         let directory = place::directory("redis-", None);

@@ -1,6 +1,7 @@
 //! Step 3, after the scope: may this caller use the route now? Asked before the body is read.
 //!
-//! Without it, a credential that has been revoked still gets what is recorded under it: a replay never reaches the handler that would
+//! Without it, a credential that has been revoked still gets what is recorded under it: a replay
+//! never reaches the handler that would
 //! refuse it. A service that authenticates in a layer around this one needs none.
 
 use std::future::Future;

@@ -59,8 +59,10 @@ impl<S: Store> Idempotency<S> {
         self
     }
 
-    /// Asks this about every request with a key, before its body is read: a replay never reaches the
-    /// service, so what authenticates there is not asked again. Also before an operation is shown or
+    /// Asks this about every request with a key, before its body is read: a replay never reaches
+    /// the
+    /// service, so what authenticates there is not asked again. Also before an operation is shown
+    /// or
     /// cancelled. Call it before the layer is cloned.
     #[must_use]
     pub fn authorize(mut self, authorize: impl Authorize) -> Self {

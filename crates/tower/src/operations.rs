@@ -33,7 +33,8 @@ impl<S: Store> Idempotency<S> {
         self.0.find(head, id).await
     }
 
-    /// Whether the caller may be shown this operation, or cancel it, as the layer's [`authorize`](Self::authorize) decides.
+    /// Whether the caller may be shown this operation, or cancel it, as the layer's
+    /// [`authorize`](Self::authorize) decides.
     pub async fn authorize_operation(&self, head: &Parts, row: &Record) -> Result<(), Denied> {
         self.0.authorize_operation(head, row).await
     }

@@ -284,7 +284,8 @@ pub(crate) struct Admitted {
     pub(crate) fingerprints: Fingerprints,
 }
 
-/// Steps 2 to 5: the key, its scope, whether its owner may, the body, the fingerprint. The error is the answer, also of a request that has no key and needs
+/// Steps 2 to 5: the key, its scope, whether its owner may, the body, the fingerprint. The error
+/// is the answer, also of a request that has no key and needs
 /// none.
 pub(crate) async fn admit<V, B, A>(
     tenant: &dyn Tenant,

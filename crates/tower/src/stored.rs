@@ -14,7 +14,8 @@ use oncegate_core::record::{CrashPolicy, Execution, StoredRequest};
 
 use crate::scope::Tenant;
 
-/// Headers that are stored with a deferred request, whatever its route names; in its extensions. For
+/// Headers that are stored with a deferred request, whatever its route names; in its extensions.
+/// For
 /// a service that puts the layer in front of another one, and must know more of the client than its
 /// request says.
 #[derive(Clone, Debug, Default)]
@@ -84,7 +85,8 @@ fn identity_headers(tenant: &dyn Tenant) -> Vec<HeaderName> {
     names
 }
 
-/// Asks the tenant again, of what would be stored: it must be the same. A tenant that reads a header
+/// Asks the tenant again, of what would be stored: it must be the same. A tenant that reads a
+/// header
 /// without naming it is found out here, before anything is recorded.
 fn check_caller(tenant: &dyn Tenant, head: &Parts, headers: HeaderMap) -> Result<HeaderMap, Problem> {
     let mut as_stored = head.clone();
@@ -100,7 +102,8 @@ fn check_caller(tenant: &dyn Tenant, head: &Parts, headers: HeaderMap) -> Result
     ))
 }
 
-/// The request again, its credentials marked as sensitive; `None`: it is none, which no request that
+/// The request again, its credentials marked as sensitive; `None`: it is none, which no request
+/// that
 /// came in by HTTP is.
 pub(crate) fn restore(tenant: &dyn Tenant, stored: StoredRequest) -> Option<(Parts, Bytes)> {
     let identity = identity_headers(tenant);

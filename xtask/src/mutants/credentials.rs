@@ -23,7 +23,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         without: "Credentials::Kept => is_in",
     },
     Mutant {
-        name: "attack 33: a caller that is lost is found out by nobody",
+        name: "attack 33: a lost caller is not noticed",
         package: "oncegate-tower",
         test: "layer",
         file: STORED,

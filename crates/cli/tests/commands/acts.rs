@@ -12,7 +12,7 @@ use crate::gateway::Gateway;
 use crate::records;
 use crate::terminal::typing;
 
-/// Nobody listens there.
+/// No process listens there.
 const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1);
 /// What all records of these tests have at first.
 pub(crate) const VERSION: &str = "1772442000000000";

@@ -13,7 +13,7 @@ use crate::gateway::Gateway;
 use crate::records;
 
 const TOKEN: &str = "hunter2hunter2hunter2";
-/// Nobody listens there.
+/// No process listens there.
 const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1);
 
 /// The same question, and the same answer to the last byte: the store itself, and the gateway that uses it.

@@ -33,7 +33,7 @@ fn the_examples_run_and_record_it() {
     let unit = deployed("systemd/oncegate-compare.service");
     let by_timer = value(&unit, "ExecStart").strip_prefix("/usr/local/bin/oncegate ").unwrap().to_owned();
     let job = deployed("kubernetes/compare-cronjob.yaml");
-    let by_job = arguments(&job).join(" ").replace("/work/", "");
+    let by_job = arguments(&job).join(" ").replace("/data/", "");
     for line in [by_timer, by_job] {
         assert!(line.starts_with("compare --name provider "), "{line}");
         // A charge that no record knows of.

@@ -11,7 +11,7 @@ use crate::desk::Desk;
 use crate::gateway::Gateway;
 use crate::ledger::{self, DAY, paid};
 
-/// Nobody listens there.
+/// No process listens there.
 const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1);
 
 fn desk() -> Desk {
@@ -87,7 +87,7 @@ fn a_gateway_records_it_and_shows_it() {
     assert!((-1.0..600.0).contains(&age), "{age}");
 }
 
-/// The report is complete, and whoever runs it every night learns that the run does not show.
+/// The report is complete, and a nightly run learns that it was not recorded.
 #[test]
 fn a_run_that_cannot_be_recorded_fails() {
     let desk = desk();

@@ -8,7 +8,7 @@ use crate::desk::seen;
 use crate::gateway::Gateway;
 use crate::ledger::{self, DAY, answered, doubted, found, not_kept, of, paid, parked, tombstone};
 
-/// Nobody listens there.
+/// No process listens there.
 const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1);
 const TOKEN: &str = "hunter2hunter2hunter2";
 

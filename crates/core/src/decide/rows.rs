@@ -237,7 +237,8 @@ pub(super) fn back_out(
         next.recovery = None;
     }
     next.last_error = Some(match record.execution {
-        // Another attempt ended otherwise: the record must not be taken for a short-lived one later.
+        // Another attempt ended otherwise: the record must not be taken for a short-lived one
+        // later.
         Execution::Inline if !never_passed_caller(record, reason) && is_refusal(reason) => {
             Reason::new(UPSTREAMS_WORD, reason.detail())
         }

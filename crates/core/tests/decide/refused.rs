@@ -55,7 +55,8 @@ fn a_row_whose_caller_was_refused_lives_for_seconds() {
     assert_eq!(parts(&refused(Arrival { terms: short, ..arrival(1) })), (RETRYABLE, Some(3)));
 }
 
-/// The upstream charged and then answered 401. The provider's event came after ten seconds, found no
+/// The upstream charged and then answered 401. The provider's event came after ten seconds, found
+/// no
 /// record, and the retry of a new life charged under another derived key.
 #[test]
 fn a_row_of_which_evidence_may_come_keeps_its_retention() {
@@ -104,7 +105,8 @@ fn a_life_with_another_attempt_is_not_shortened() {
     assert_eq!(parts(&row), (RETRYABLE, Some(DAY_S)));
 }
 
-/// An attempt of the life lapsed, and nobody knows what it did: that a later one was refused settles
+/// An attempt of the life lapsed, and what it did is not known: that a later one was refused
+/// settles
 /// nothing.
 #[test]
 fn an_unaccounted_attempt_is_neither_settled_nor_reaped_by_a_refusal() {
@@ -118,7 +120,8 @@ fn an_unaccounted_attempt_is_neither_settled_nor_reaped_by_a_refusal() {
     }
 }
 
-/// The clock was set back by an hour while the attempt ran. A row that was gone before the clock had
+/// The clock was set back by an hour while the attempt ran. A row that was gone before the clock
+/// had
 /// passed its fence again would let the next life have a lower one.
 #[test]
 fn a_refused_row_outlives_its_numbers() {

@@ -3,10 +3,14 @@
 //! The busiest tenants of the last minutes hold a place, and are counted under their own name; all others are `other`. A place is not kept
 //! for ever: a tenant that has become quieter than a newcomer gives it up.
 //!
-//! **Invariant:** at most [`NAMES_MAX`] names were counted in the last [`NAME_IDLE`]. A name that was not counted for so long is free
-//! again, so that a flood of invented tenants takes the names for a while only. An exporter that drops series which stood still for
-//! [`SERIES_IDLE`], as the gateway's does, never shows more. The counter of a tenant without a place stands still until then, and goes
-//! on from there if it has a place again; a series that was dropped begins anew, which `rate` takes for a restart.
+//! **Invariant:** at most [`NAMES_MAX`] names were counted in the last [`NAME_IDLE`]. A name that
+//! was not counted for so long is free
+//! again, so that a flood of invented tenants takes the names for a while only. An exporter that
+//! drops series which stood still for
+//! [`SERIES_IDLE`], as the gateway's does, never shows more. The counter of a tenant without a
+//! place stands still until then, and goes
+//! on from there if it has a place again; a series that was dropped begins anew, which `rate`
+//! takes for a restart.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -20,7 +24,8 @@ use super::names;
 const PLACES: usize = 32;
 /// So many have a name at the same time: an exporter keeps their series for a while.
 const NAMES_MAX: usize = 1_000;
-/// A name that was not counted for so long is free again. Longer than [`SERIES_IDLE`], so that its series is gone by then.
+/// A name that was not counted for so long is free again. Longer than [`SERIES_IDLE`], so that
+/// its series is gone by then.
 const NAME_IDLE: Duration = Duration::from_mins(30);
 /// How long the series of a tenant may stand still before an exporter drops it.
 pub(crate) const SERIES_IDLE: Duration = Duration::from_mins(20);

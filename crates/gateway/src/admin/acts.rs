@@ -1,6 +1,7 @@
 //! `/api/v1/records/{id}/…`: what operators do, and the story that it becomes part of.
 //!
-//! With a token, a caller that shows it may act, under the name that it gives. Without one the listener is on this machine only, and
+//! With a token, a caller that shows it may act, under the name that it gives. Without one the
+//! listener is on this machine only, and
 //! what a browser or a proxy brings from another machine is refused.
 
 use std::time::Duration;
@@ -124,7 +125,8 @@ fn conflict(title: &str, words: &str, record: &Value) -> Response {
     (status, [(header::CONTENT_TYPE, "application/problem+json")], body.to_string()).into_response()
 }
 
-/// Refuses what the operator may not mean: a web page can make a browser post forms, but not JSON; and where there is no token,
+/// Refuses what the operator may not mean: a web page can make a browser post forms, but not
+/// JSON; and where there is no token,
 /// a proxy must not let others in.
 pub(super) fn not_meant(admin: &Admin, headers: &HeaderMap) -> Option<Response> {
     if !is_json(headers) {

@@ -272,7 +272,7 @@ pub(crate) struct Rules {
 /// Who is asked before a request is recorded or replayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Preauthorize {
-    /// Nobody, whatever the defaults say.
+    /// No service, whatever the defaults say.
     Off,
     Ask {
         url: String,

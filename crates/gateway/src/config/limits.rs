@@ -1,4 +1,5 @@
-//! `[limits]`, and of `[listen]` what bounds clients' bodies: defaults, checks, and what reopens a hole.
+//! `[limits]`, and of `[listen]` what bounds clients' bodies: defaults, checks, and what reopens
+//! a hole.
 
 use std::ops::Range;
 use std::time::Duration;

@@ -177,7 +177,7 @@ fn check_times(rule: &Rule, typed: &file::Rules, config: &Config, source: &Sourc
     warnings
 }
 
-/// Deferred requests that run as nobody.
+/// Warns about deferred requests that run without credentials.
 fn check_credentials(rule: &Rule, typed: &file::Rules, file: &File, source: &Source<'_>) -> Option<String> {
     if !rule.policy.may_defer() || rule.policy.credentials == Credentials::Kept {
         return None;

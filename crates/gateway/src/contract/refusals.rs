@@ -135,7 +135,8 @@ fn of_code(code: Code, policy: &Policy, scope: &ScopeRule) -> Vec<Refusal> {
             vec![Refusal::of(&usual, when, then), Refusal::of(&usual.clone().with_status(504), when, then)]
         }
         // Keys that are not required; deferred work, or work that is not, and requests without a key, only; limits by scope are not this
-        // gateway's; lookups and cancelling are another endpoint; a check of callers is not the policy's.
+        // gateway's; lookups and cancelling are another endpoint; a check of callers is not the
+        // policy's.
         Code::KeyMissing
         | Code::NotStarted
         | Code::Cancelled
@@ -150,7 +151,7 @@ fn of_code(code: Code, policy: &Policy, scope: &ScopeRule) -> Vec<Refusal> {
     }
 }
 
-/// What callers are told where somebody is asked about them first.
+/// What callers are told where a service is asked about them first.
 fn of_preauthorization(policy: &Policy) -> [Refusal; 3] {
     let refused = Problem::new(Code::NotAuthorized, "");
     let when =

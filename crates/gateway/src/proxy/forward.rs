@@ -212,7 +212,8 @@ pub(crate) fn client_host(uri: &Uri, headers: &HeaderMap) -> Option<HeaderValue>
     }
 }
 
-/// Says who a client is, by what it came and which host it asked for, as requests to the upstream do.
+/// Says who a client is, by what it came and which host it asked for, as requests to the upstream
+/// do.
 pub(crate) fn add_client_headers(headers: &mut HeaderMap, request: &request::Parts) {
     for name in [header::FORWARDED, FORWARDED_FOR, FORWARDED_HOST, FORWARDED_PROTO] {
         for value in request.headers.get_all(&name) {

@@ -20,7 +20,8 @@ use crate::proxy::{BodyPlace, Limiter};
 use pace::Pace;
 pub(crate) use pace::{BodyRules, TooSlow};
 
-/// As it comes, without trailers; ends in an error if it comes too slowly, or if there is no place to wait for it.
+/// As it comes, without trailers; ends in an error if it comes too slowly, or if there is no
+/// place to wait for it.
 pub(crate) struct ClientBody {
     incoming: Incoming,
     timer: Option<Pin<Box<Sleep>>>,

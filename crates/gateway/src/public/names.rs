@@ -59,7 +59,8 @@ pub(super) fn has_collision(headers: &HeaderMap, named: &[HeaderName]) -> bool {
     of_clients || of_file()
 }
 
-/// Whether a name has a character that is no letter, digit or `-`. A plain loop, because it looks at
+/// Whether a name has a character that is no letter, digit or `-`. A plain loop, because it looks
+/// at
 /// every name of every request.
 fn is_odd(name: &HeaderName) -> bool {
     for byte in name.as_str().as_bytes() {

@@ -1,7 +1,9 @@
 //! Whether an event is from who it says: Standard Webhooks, and Stripe's scheme.
 //!
-//! **Invariant:** signatures cover the body's own bytes, HMACs are compared in constant time, a secret is never empty, and a key
-//! verifies signatures of its own kind only. Whether the moment fits is asked last, so that "stale" is said only of what was truly
+//! **Invariant:** signatures cover the body's own bytes, HMACs are compared in constant time, a
+//! secret is never empty, and a key
+//! verifies signatures of its own kind only. Whether the moment fits is asked last, so that
+//! "stale" is said only of what was truly
 //! signed.
 
 use std::fmt;

@@ -204,7 +204,8 @@ fn every_link_leads_to_a_page() {
     }
 }
 
-/// Keys end up in logs and tools, and a replay is taken for the current state by those who are not told.
+/// Keys end up in logs and tools, and a replay is taken for the current state by those who are
+/// not told.
 #[test]
 fn clients_are_told_what_a_key_may_contain_and_what_a_replay_reports() {
     let page = contract(&parse("[defaults]\nprofile = \"ietf\"").unwrap());
@@ -218,7 +219,8 @@ fn clients_are_told_what_a_key_may_contain_and_what_a_replay_reports() {
     }
 }
 
-/// Where somebody is asked about callers first, clients are told what that may come to; elsewhere not.
+/// Where a service is asked about callers first, clients are told what that may come to; elsewhere
+/// not.
 #[test]
 fn a_check_of_callers_is_in_the_contract_of_its_routes() {
     let routes =

@@ -19,7 +19,8 @@ async fn begin(stage: &Stage, key: &str) -> Connection {
 }
 
 /// Bodies were read before anything counted them: as many as there were connections, each up to its limit, and the process was out of
-/// memory long before `executions_max` was reached. Then each held the place of a request that could have been executed.
+/// memory long before `executions_max` was reached. Then each held the place of a request that
+/// could have been executed.
 #[tokio::test]
 async fn bodies_that_are_being_read_count() {
     let stage = Stage::numbered("[limits]\nrequests_max = 2\nper_peer_requests_max = 9").await;

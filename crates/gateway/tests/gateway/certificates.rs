@@ -17,7 +17,8 @@ async fn shown(certificates: &Certificates, to: SocketAddr) -> CertificateDer<'s
     stream.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned()
 }
 
-/// A certificate was renewed in time, and the gateway went on with the old one until it had expired.
+/// A certificate was renewed in time, and the gateway went on with the old one until it had
+/// expired.
 #[tokio::test]
 async fn new_connections_see_the_new_certificate_and_open_ones_stay() {
     let certificates = Certificates::new();

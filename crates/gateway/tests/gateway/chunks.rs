@@ -1,4 +1,4 @@
-//! Bodies whose framing is broken: the client's fault, and nobody else's.
+//! Bodies whose framing is broken: the client's fault, not the upstream's.
 
 use tokio::io::BufReader;
 use tokio::net::TcpListener;
@@ -18,7 +18,8 @@ const BROKEN: [&str; 6] = [
     "2\r\n{}\r\n0\r\nname: a\0b\r\n\r\n",
 ];
 
-/// It was 400 `request_invalid`, which is what a client gets whose connection broke: "send it again".
+/// It was 400 `request_invalid`, which is what a client gets whose connection broke: "send it
+/// again".
 #[tokio::test]
 async fn a_broken_chunk_of_a_protected_request_is_malformed() {
     let stage = Stage::numbered("").await;

@@ -84,7 +84,7 @@ async fn attack_33_credentials_are_dropped_only_where_the_route_says_so() {
     assert_eq!(seen.header("content-type"), Some("application/json"));
 }
 
-/// The record of `one` once nobody is running it.
+/// The record of `one` once no attempt runs.
 async fn settled(stage: &Stage) -> Value {
     within(async {
         loop {

@@ -177,7 +177,8 @@ async fn what_still_waits_can_be_cancelled_and_what_has_begun_cannot() {
     assert_eq!(cancelled.unwrap_or_else(|| panic!("{story:?}"))["source"], "owner", "{story:?}");
 }
 
-/// What the upstream gets, it gets as from a client that is there: its credentials, and of the rest what the route names.
+/// What the upstream gets, it gets as from a client that is there: its credentials, and of the
+/// rest what the route names.
 #[tokio::test]
 async fn it_goes_out_as_an_inline_one_would() {
     let stage = Stage::numbered(&format!(

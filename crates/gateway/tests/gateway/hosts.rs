@@ -85,7 +85,8 @@ async fn records_without_a_host_are_still_found() {
     assert_eq!(after.runs(), 1);
 }
 
-/// The host needs no setting of its own, and the refusal of `fingerprint_headers = ["host"]` says so.
+/// The host needs no setting of its own, and the refusal of `fingerprint_headers = ["host"]` says
+/// so.
 #[test]
 fn the_refusal_of_host_as_a_fingerprint_header_says_why() {
     let refused = std::panic::catch_unwind(|| {

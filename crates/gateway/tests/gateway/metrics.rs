@@ -93,7 +93,8 @@ async fn counts_of_refusals(gateway: &Gateway) {
     assert!(text.lines().any(|line| line == keyless), "{keyless} is not in:\n{text}");
 }
 
-/// A body that its client breaks off is no failure of the upstream's; what was asked before a request
+/// A body that its client breaks off is no failure of the upstream's; what was asked before a
+/// request
 /// is counted by its result.
 async fn clients_faults_and_preauthorization(gateway: &Gateway) {
     let address = gateway.address();

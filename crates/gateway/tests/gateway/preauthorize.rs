@@ -180,7 +180,7 @@ async fn the_state_of_an_operation_is_protected() {
     }
     guarded.now(status(500));
     guarded.send(&Call::get(&path)).await.expect_problem(503, "authorization_unavailable");
-    // Another tenant's is absent, and nobody is asked about it.
+    // Another tenant's is absent, and the service is not asked about it.
     let asked = guarded.asked().len();
     let other = Call::anonymous("GET", &path).tenant("other");
     guarded.send(&other).await.expect_problem(404, "operation_not_found");

@@ -409,7 +409,8 @@ fn what_is_due_survives_a_reopening() {
     assert_eq!(block_on(place.open().due(Due::Doubted, FAR_AHEAD, 10)).unwrap().records, [row]);
 }
 
-// ---- The modes of the files -------------------------------------------------------------------------------------------
+// ---- The modes of the files
+// -------------------------------------------------------------------------------------------
 
 /// Stored answers and credentials of customers stood in a file that every user of the machine
 /// could read.

@@ -151,7 +151,8 @@ async fn finishes_accepted_work<B: Base>(service: &Service<B>, base: &B) {
     let completer = service.start_completer();
     let dropping;
     let _completer = if stored_by_earlier_release {
-        // Without its caller's credentials it is not run, until its route says that none are needed.
+        // Without its caller's credentials it is not run, until its route says that none are
+        // needed.
         until("the report is parked", async || row().await.state.kind() == StateKind::Unknown).await;
         drop(completer);
         let row = row().await;
