@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
@@ -15,7 +16,10 @@ impl Folder {
     fn with(files: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         for (name, text) in files {
-            fs::write(folder.path().join(name), text).unwrap();
+            let path = folder.path().join(name);
+            fs::write(&path, text).unwrap();
+            // Some contain secrets; a warning about the mode would depend on the umask.
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         }
         Self(folder)
     }

@@ -122,7 +122,10 @@ fn listen(file: &File, given: &Given, source: &Source<'_>) -> Result<Listen, Con
         address,
         tls,
         header_bytes_max,
-        header_timeout: typed.header_timeout.map_or(Duration::from_secs(30), |span| span.0),
+        header_timeout: typed
+            .header_timeout
+            .as_ref()
+            .map_or(Duration::from_secs(30), |span| span.get_ref().0),
         body_timeout: limits::span(typed.body_timeout.as_ref(), limits::BODY_TIMEOUT, source)?,
         body_deadline: limits::span(typed.body_deadline.as_ref(), limits::BODY_DEADLINE, source)?,
         body_rate_min: typed.body_rate_min.as_ref().map_or(limits::BODY_RATE_MIN, |rate| rate.get_ref().0),

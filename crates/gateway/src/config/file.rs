@@ -45,7 +45,7 @@ pub(crate) struct Listen {
     pub(crate) tls_certificate: Option<Spanned<PathBuf>>,
     pub(crate) tls_key: Option<Spanned<PathBuf>>,
     pub(crate) header_bytes_max: Option<Spanned<Size>>,
-    pub(crate) header_timeout: Option<Span>,
+    pub(crate) header_timeout: Option<Spanned<Span>>,
     pub(crate) body_timeout: Option<Spanned<Span>>,
     pub(crate) body_deadline: Option<Spanned<Span>>,
     pub(crate) body_rate_min: Option<Spanned<Size>>,

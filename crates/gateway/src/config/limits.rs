@@ -67,11 +67,29 @@ pub(super) fn warnings(config: &Config, file: &File) -> Vec<(Range<usize>, Strin
     // Above these, one slow client holds a place for too long.
     const TIMEOUT_MAX: Duration = Duration::from_mins(5);
     const DEADLINE_MAX: Duration = Duration::from_hours(2);
+    const TUNNEL_MAX: Duration = Duration::from_hours(24);
     // A higher minimum rate shuts out clients on slow networks.
     const RATE_MAX: u64 = 64 << 10;
 
     let (listen, limits) = (&config.listen, &config.limits);
     let mut warnings = Vec::new();
+    if let Some(typed) = file.listen.header_timeout.as_ref().filter(|_| listen.header_timeout > TIMEOUT_MAX) {
+        let words = format!(
+            "listen.header_timeout = \"{}\": a client that sends no whole head holds a connection for so long; set {} or less",
+            shown(listen.header_timeout),
+            shown(TIMEOUT_MAX)
+        );
+        warnings.push((typed.span(), words));
+    }
+    let tunnel = file.listen.tunnel_idle_timeout.as_ref();
+    if let Some(typed) = tunnel.filter(|_| listen.tunnel_idle_timeout > TUNNEL_MAX) {
+        let words = format!(
+            "listen.tunnel_idle_timeout = \"{}\": a WebSocket whose client is gone holds two connections for so long; set {} or less",
+            shown(listen.tunnel_idle_timeout),
+            shown(TUNNEL_MAX)
+        );
+        warnings.push((typed.span(), words));
+    }
     if let Some(typed) = file.listen.body_timeout.as_ref().filter(|_| listen.body_timeout > TIMEOUT_MAX) {
         let words = format!(
             "listen.body_timeout = \"{}\": a client may send nothing for so long and hold its place; say {} or less",
@@ -104,6 +122,8 @@ pub(super) fn warnings(config: &Config, file: &File) -> Vec<(Range<usize>, Strin
             warnings.push((typed.span(), words));
         }
     }
+    let requests = ("limits.requests_max", limits.requests_max);
+    let executions = ("limits.executions_max", limits.executions_max);
     let per_peer = [
         (
             &file.limits.per_peer_connections_max,
@@ -113,7 +133,8 @@ pub(super) fn warnings(config: &Config, file: &File) -> Vec<(Range<usize>, Strin
         (
             &file.limits.per_peer_requests_max,
             ("per_peer_requests_max", limits.per_peer_requests_max),
-            ("limits.requests_max", limits.requests_max),
+            // Each request may be at a slow upstream.
+            if executions.1 < requests.1 { executions } else { requests },
         ),
     ];
     for (typed, (name, max), (of_all, all)) in per_peer {

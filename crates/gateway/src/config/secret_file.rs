@@ -1,6 +1,7 @@
 //! Secrets that stand elsewhere: `env:NAME` names a variable, `file:PATH` and the keys that end in
 //! `_file` a file. So passwords stay out of the configuration and out of lists of processes.
 
+use std::ops::Range;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -10,6 +11,7 @@ use super::Given;
 use super::check::Source;
 use super::file::File;
 use super::reconcile::Environment;
+use super::show::without_secrets;
 use super::word::Secret;
 
 /// The URL of a store: as it stands, or what `env:NAME` or `file:PATH` holds.
@@ -70,5 +72,29 @@ pub(super) fn warnings(file: &File, given: &Given, source: &Source<'_>) -> Vec<S
             format!("{line}{key}: {path} has mode {mode:04o}, so that other users may read the secret; chmod 600 {path}")
         })
     });
-    warned.collect()
+    let mut warned: Vec<_> = warned.collect();
+    let mode =
+        source.path.and_then(|path| Some((path, std::fs::metadata(path).ok()?.permissions().mode() & 0o777)));
+    if let Some((path, mode)) = mode.filter(|(_, mode)| mode & 0o077 != 0)
+        && let Some((key, span)) = secret_in(file)
+    {
+        let (line, path) = (source.line(Some(span)), path.display());
+        warned.push(format!(
+            "{line}{key}: a secret, in a file with mode {mode:04o} that other users may read; chmod 600 {path}, or \
+             name a variable or a file in its place"
+        ));
+    }
+    warned
+}
+
+/// The first secret that stands in the configuration itself.
+fn secret_in(file: &File) -> Option<(&'static str, Range<usize>)> {
+    let with_password = |url: &&Spanned<Secret>| {
+        let url = url.get_ref().expose();
+        without_secrets(url) != url
+    };
+    let token = file.admin.token.as_ref().map(|token| ("admin.token", token.span()));
+    let url = file.store.url.as_ref().filter(with_password).map(|url| ("store.url", url.span()));
+    let cache = file.store.shared_cache.as_ref().filter(with_password);
+    token.or(url).or(cache.map(|url| ("store.shared_cache", url.span())))
 }

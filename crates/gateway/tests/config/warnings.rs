@@ -2,6 +2,8 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
+use oncegate_gateway::{Config, Environment, Given, Secret};
+
 use crate::{parse, parse_with};
 
 /// Takes the tenant from a header, so that only what is asked about is warned of.
@@ -325,6 +327,14 @@ fn limits_that_are_none() {
     let of_limits = |line: &str| format!("[limits]\n{line}");
     let risky = [
         (
+            of_listen("header_timeout = \"6m\""),
+            "listen.header_timeout = \"6m\": a client that sends no whole head holds a connection for so long; set 5m or less",
+        ),
+        (
+            of_listen("tunnel_idle_timeout = \"2d\""),
+            "listen.tunnel_idle_timeout = \"2d\": a WebSocket whose client is gone holds two connections for so long; set 1d or less",
+        ),
+        (
             of_listen("body_timeout = \"1h\""),
             "listen.body_timeout = \"1h\": a client may send nothing for so long and hold its place; say 5m or less",
         ),
@@ -346,7 +356,7 @@ fn limits_that_are_none() {
         ),
         (
             of_limits("per_peer_requests_max = 2049"),
-            "limits.per_peer_requests_max = 2049: one address can take more than half of limits.requests_max (4096); say 2048 or less, and name proxies in front in limits.per_peer_exempt",
+            "limits.per_peer_requests_max = 2049: one address can take more than half of limits.executions_max (1024); say 512 or less, and name proxies in front in limits.per_peer_exempt",
         ),
         (
             of_limits("per_peer_exempt = [\"10.0.0.0/8\", \"0.0.0.0/0\"]"),
@@ -358,7 +368,7 @@ fn limits_that_are_none() {
     }
     check(&of_listen("body_timeout = \"5m\"\nbody_deadline = \"2h\"\nbody_rate_min = \"64 KiB\""), &[]);
     let limits =
-        "per_peer_connections_max = 5000\nper_peer_requests_max = 2048\nper_peer_exempt = [\"10.0.0.0/8\"]";
+        "per_peer_connections_max = 5000\nper_peer_requests_max = 512\nper_peer_exempt = [\"10.0.0.0/8\"]";
     check(&of_limits(limits), &[]);
 }
 
@@ -371,4 +381,81 @@ fn an_address_has_a_quarter_unless_the_file_says_more() {
     assert_eq!((quarter.per_peer_connections_max, quarter.per_peer_requests_max), (25, 10));
     let least = limits("[listen]\nconnections_max = 1\n[limits]\nrequests_max = 2");
     assert_eq!((least.per_peer_connections_max, least.per_peer_requests_max), (1, 1));
+}
+
+/// Each line that is marked `risky` has one warning, with its number and a remedy; no other line
+/// has one. A new risky setting belongs here.
+#[test]
+fn every_risky_setting_has_one_warning_with_its_line_and_a_remedy() {
+    const TEXT: &str = r#"
+[listen]
+header_timeout = "1h" # risky
+body_timeout = "1h" # risky
+body_deadline = "1d" # risky
+body_rate_min = 0 # risky
+tunnel_idle_timeout = "30d" # risky
+[admin]
+address = "0.0.0.0:9090"
+token = "0123456789abcdef" # risky
+plaintext = true # risky
+[store]
+url = "postgres://u:p@db.example/d" # risky
+shared_cache = "redis://cache.example/" # risky
+[scope]
+from = "authorization" # risky
+trusted_peers = ["0.0.0.0/0"] # risky
+anonymous = "share" # risky
+[request]
+encoded_separators = "pass" # risky
+method_override = "pass" # risky
+[limits]
+per_peer_connections_max = 9000 # risky
+per_peer_requests_max = 4000 # risky
+per_peer_exempt = ["::/0"] # risky
+[workers]
+removed_keys_for = "0s" # risky
+[defaults]
+profile = "off" # risky
+preauthorize = { url = "http://auth.example/check" } # risky
+[[route]]
+match = "POST /a"
+profile = "ietf"
+retention = "10m" # risky
+mismatch = "replay" # risky
+fingerprint = "none" # risky
+preauthorize = "off" # risky
+[[route]]
+match = "POST /b"
+profile = "accepted"
+retention = "2d"
+credentials = "dropped" # risky
+preauthorize = { url = "http://auth.example/check" } # risky
+[[webhook]]
+name = "w"
+scheme = "standard"
+secrets = ["env:SECRET"]
+record = { id = "/id" } # risky
+keys_are_never_reused = true
+happened = [{ pointer = "/type", equals = "paid" }]
+answer = { status = 201 }
+"#;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("oncegate.toml");
+    std::fs::write(&path, TEXT).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let secrets = [("SECRET".to_owned(), Secret::new("whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz"))];
+    let environment = Environment::Only(secrets.into_iter().collect());
+    let given = Given { upstream: Some("http://127.0.0.1:3000".to_owned()), environment, ..Given::default() };
+    let warnings = Config::parse(Some(&path), TEXT, &given).unwrap().warnings;
+    let mut warned: Vec<usize> = Vec::new();
+    for words in &warnings {
+        let (line, words) = words.strip_prefix("line ").unwrap().split_once(": ").unwrap();
+        warned.push(line.parse().unwrap());
+        // What it reopens, and then what to do about it.
+        assert!(words.split_once("; ").is_some_and(|(_, remedy)| remedy.len() > 10), "{words}");
+    }
+    warned.sort_unstable();
+    let lines = TEXT.lines().enumerate().filter(|(_, line)| line.ends_with("# risky"));
+    let risky: Vec<_> = lines.map(|(number, _)| number + 1).collect();
+    assert_eq!(warned, risky, "{warnings:#?}");
 }
