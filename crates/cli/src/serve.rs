@@ -184,7 +184,7 @@ fn reload(gateway: &mut Gateway, args: &Args) {
         }
         Err(error) => {
             tracing::error!("the file was not taken over, and every setting stays as it was: {error}");
-            // A renewed certificate must not wait until the file is mended.
+            // A renewed certificate must not wait until the mistake in the file is corrected.
             gateway.reload_certificates();
         }
     }

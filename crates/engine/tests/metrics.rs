@@ -89,7 +89,7 @@ async fn a_new_life_is_counted() {
     counts.are(&[(names::CREATED, 2), (names::AFTER_EXPIRY, 1)]);
 }
 
-/// The same where the row of the older life was removed meanwhile; and what follows if it cannot be known.
+/// The same where the row of the older life was removed meanwhile, and where that look-up fails.
 #[tokio::test]
 async fn a_new_life_after_a_removal_is_counted() {
     let counts = Counts::start().await;

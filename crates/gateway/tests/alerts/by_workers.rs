@@ -63,7 +63,7 @@ async fn a_doubt_grows_old() {
     counting.watched().await.until_firing("OncegateUnknownOld", async || ()).await;
 }
 
-/// Accepts a request that nobody runs.
+/// Accepts a request that no worker runs.
 async fn accept(engine: &Engine<Shaky>, route: &Route, key: &str) {
     let arrival = Arrival { execution: Execution::Deferred, ..request(route, key) };
     let arrived = engine.arrive(route, arrival).await.unwrap();
