@@ -18,7 +18,6 @@ use oncegate_core::record::Record;
 use oncegate_core::scope::Operation;
 use oncegate_core::time::Timestamp;
 use oncegate_store::clock::Clock;
-use oncegate_store::history::Watermark;
 use oncegate_store::join::Turns;
 use oncegate_store::shared_cache::Realm;
 use oncegate_store::signals::Signals;
@@ -124,7 +123,6 @@ impl SqliteOptions {
             scans: ConnectionThread::start("scans", connection::for_reading(&self)?)?,
             pages: ConnectionThread::start("pages", connection::for_reading(&self)?)?,
             turns: Turns::default(),
-            watermark: Watermark::default(),
             warnings,
             clock: self.clock,
         })
@@ -135,7 +133,7 @@ impl SqliteOptions {
 #[derive(Debug)]
 pub struct SqliteStore {
     writer: Writer,
-    /// What is in the tables that have no index over ids.
+    /// What is in the tables that have no index over ids, and the watermark.
     shared: Shared,
     /// Reads by id, which somebody waits for.
     rows: ConnectionThread,
@@ -145,7 +143,6 @@ pub struct SqliteStore {
     pages: ConnectionThread,
     /// Whose turn it is to write, in this process.
     turns: Turns,
-    watermark: Watermark,
     /// What others could do with the file when it was opened.
     warnings: Vec<String>,
     clock: Clock,
@@ -281,15 +278,18 @@ impl Store for SqliteStore {
 
     async fn check_history(&self) -> Result<History> {
         let _turn = self.turns.next().await;
-        let Some(beat) = self.watermark.beat() else { return Ok(History::Lost) };
+        let Some(beat) = self.shared.watermark().beat() else { return Ok(History::Lost) };
         let (shared, now) = (&self.shared, self.clock.now());
         let written =
             self.writer.run("check_history", |connection| history::beat(connection, shared, beat, now))?;
-        Ok(self.watermark.took_effect(beat, written))
+        if let Some((from, to)) = written {
+            shared.keep_stamp(from, to);
+        }
+        Ok(shared.watermark().took_effect(beat, written.is_some()))
     }
 
     async fn leave(&self) -> Result<()> {
-        let Some(beat) = self.watermark.beat() else { return Ok(()) };
+        let Some(beat) = self.shared.watermark().beat() else { return Ok(()) };
         let _turn = self.turns.next().await;
         self.writer.run("leave", |connection| history::leave(connection, beat.node))
     }

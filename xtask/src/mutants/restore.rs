@@ -25,6 +25,18 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "        false\n",
     ),
     engine(
+        "attack 29: a memory of a SQLite file catches up without a look at the watermark",
+        APPEND,
+        "            || watermark.is_lost(connection)?\n",
+        "",
+    ),
+    engine(
+        "attack 29: a watermark leaves the stamp of a SQLite file as it was",
+        "crates/store-sql/src/sqlite/history.rs",
+        "ledger.restamp(connection)?",
+        "ledger.stamp()",
+    ),
+    engine(
         "attack 29: a watermark that is not what was written last says nothing",
         HISTORY,
         "Ok(History::Lost) => self.history.lose(),",

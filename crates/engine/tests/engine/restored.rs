@@ -120,6 +120,28 @@ async fn attack_29_a_restore_of_a_file_is_noticed_by_the_next_request() {
     replayed(&next, &ietf(), "before").await;
 }
 
+/// Attack 29, seen by a process that has served nothing since the backup: all it has written is its
+/// watermark. Its memory was at the commit that the backup has, so its next write found nothing
+/// wrong, and a key that another process had charged ran again.
+#[tokio::test]
+async fn attack_29_an_idle_process_notices_a_restore_of_a_file_at_its_next_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("records.db");
+    let options = || Options { check_history_every: Duration::from_hours(1), ..Options::default() };
+    let busy = start(SqliteStore::open(&file).unwrap(), options()).await;
+    let idle = start(SqliteStore::open(&file).unwrap(), options()).await;
+    completed(&busy, &ietf(), "before", "paid").await;
+    let mut copy = Connection::open_in_memory().unwrap();
+    copy_pages(&Connection::open(&file).unwrap(), &mut copy);
+    idle.check_history().await.unwrap();
+    completed(&busy, &ietf(), "lost", "paid").await;
+
+    copy_pages(&copy, &mut Connection::open(&file).unwrap());
+    let refused = idle.arrive(&ietf(), request(&ietf(), "lost")).await;
+    assert!(matches!(refused, Err(Unavailable::Restored)), "{refused:?}");
+    is_refused(&idle, &["lost", "before", "new"]).await;
+}
+
 /// Attack 29, where another process brings the file to the very generation that the memory is at: the number is the same, and the rows are others. A key
 /// that the other process had run was granted once more.
 #[tokio::test]
@@ -134,16 +156,18 @@ async fn attack_29_a_restore_of_a_file_that_reaches_the_same_generation_is_notic
     completed(&engine, &ietf(), "lost", "paid").await;
 
     copy_pages(&copy, &mut Connection::open(&file).unwrap());
+    // Two commits of the one and of the other: its first watermark, and a reservation.
     let other = start(SqliteStore::open(&file).unwrap(), options()).await;
-    completed(&other, &ietf(), "after", "paid").await;
+    let _held = held(&other, &ietf(), "after").await;
     let refused = engine.arrive(&ietf(), request(&ietf(), "after")).await;
     assert!(matches!(refused, Err(Unavailable::Restored)), "{refused:?}");
     is_refused(&engine, &["after", "lost"]).await;
 }
 
-/// Attack 29, with commits of another process after the restore: the file is further on than the memory, and still has lost what it knew.
+/// Attack 29, with commits of another process after the restore: the file is further on than the
+/// memory, and still has lost what it knew. The memory caught up and went on.
 #[tokio::test]
-async fn attack_29_a_restore_of_a_file_that_went_on_since_is_noticed_by_the_watermark() {
+async fn attack_29_a_restore_of_a_file_that_went_on_since_is_noticed_by_the_next_request() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("records.db");
     let options = || Options { check_history_every: Duration::from_hours(1), ..Options::default() };
@@ -158,7 +182,8 @@ async fn attack_29_a_restore_of_a_file_that_went_on_since_is_noticed_by_the_wate
     for n in 0..10 {
         completed(&other, &ietf(), &format!("key-{n}"), "paid").await;
     }
-    engine.check_history().await.unwrap();
+    let refused = engine.arrive(&ietf(), request(&ietf(), "new")).await;
+    assert!(matches!(refused, Err(Unavailable::Restored)), "{refused:?}");
     is_refused(&engine, &["lost", "key-1", "new"]).await;
     assert!(!other.is_restored());
 }

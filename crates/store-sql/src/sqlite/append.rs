@@ -14,18 +14,24 @@
 //! - A restore takes the generation back, and later commits reach the same number again, but never
 //!   the same mark. A generation below the memory's, or the same one under another mark, proves a
 //!   restore: the store then refuses everything.
+//! - A process also rewrites its watermark every few seconds, and that changes the stamp. So a
+//!   restore that takes the watermark back leaves the file at another stamp than the memory, which
+//!   checks the watermark whenever it catches up. A process that served nothing meanwhile notices
+//!   too.
 //! - The memory changes after `COMMIT` has returned, and by what is in the file; a commit that failed changes nothing in it, and whether it
 //!   landed all the same shows in the file's stamp.
 //! - Whoever reads takes the memory before the snapshot: the memory is then never ahead of it, and catches up where it is behind.
 
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 
 use oncegate_core::identity::RecordId;
+use oncegate_store::History;
+use oncegate_store::history::{Expected, Watermark};
 use rusqlite::{Connection, Transaction, params};
 
 use super::error::Failure;
-use super::statements;
+use super::{history, statements};
 
 pub(super) mod change;
 pub(super) mod due;
@@ -117,6 +123,13 @@ impl Ledger {
         self.stamp
     }
 
+    /// Draws the stamp of this commit, which changes none of the two tables, and writes it.
+    pub(super) fn restamp(mut self, connection: &Connection) -> Result<Stamp, Failure> {
+        self.stamp = self.stamp.next()?;
+        self.keep(connection)?;
+        Ok(self.stamp)
+    }
+
     fn keep(&self, connection: &Connection) -> Result<(), Failure> {
         let bound = params![self.stamp.generation, self.arrived, self.settled, self.stamp.mark];
         connection.prepare_cached(KEEP_LEDGER)?.execute(bound)?;
@@ -183,11 +196,19 @@ impl Memory {
     }
 
     /// Brings it to where the file is, by the transaction that `connection` is in.
-    fn catch_up(&mut self, connection: &Connection, ledger: &Ledger) -> Result<(), Failure> {
+    fn catch_up(
+        &mut self,
+        connection: &Connection,
+        ledger: &Ledger,
+        watermark: &CheckedWatermark<'_>,
+    ) -> Result<(), Failure> {
         if self.is_at(ledger) {
             return Ok(());
         }
-        if self.is_restored || self.at.is_some_and(|at| ledger.stamp.is_restored_behind(at)) {
+        if self.is_restored
+            || self.at.is_some_and(|at| ledger.stamp.is_restored_behind(at))
+            || watermark.is_lost(connection)?
+        {
             *self = Self { is_restored: true, ..Self::default() };
             return Err(Restored.into());
         }
@@ -254,11 +275,38 @@ impl Memory {
     }
 }
 
-/// The memory of one store, which its writer and its readers share.
+/// The watermark, as it must be in every transaction that begins after this was taken.
+struct CheckedWatermark<'w> {
+    watermark: &'w Watermark,
+    /// `None` before the first one was written.
+    expected: Option<Expected>,
+}
+
+impl CheckedWatermark<'_> {
+    fn is_lost(&self, connection: &Connection) -> Result<bool, Failure> {
+        let Some(expected) = self.expected else { return Ok(false) };
+        let found = history::watermark(connection, expected.node)?;
+        Ok(self.watermark.judge(expected, found) == History::Lost)
+    }
+}
+
+/// The memory of one store, which its writer and its readers share; and the store's watermark.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Shared(Arc<RwLock<Memory>>);
+pub(super) struct Shared {
+    memory: Arc<RwLock<Memory>>,
+    watermark: Arc<Watermark>,
+}
 
 impl Shared {
+    pub(super) fn watermark(&self) -> &Watermark {
+        &self.watermark
+    }
+
+    /// Before a transaction begins, or inside the one of the file's only writer.
+    fn checked_watermark(&self) -> CheckedWatermark<'_> {
+        CheckedWatermark { watermark: &self.watermark, expected: self.watermark.expected() }
+    }
+
     /// Runs `job` with a memory that is at the file's stamp, in a writer's transaction: no other
     /// writer can commit.
     pub(super) fn deciding<T>(
@@ -266,34 +314,47 @@ impl Shared {
         connection: &Connection,
         job: impl FnOnce(&Memory, Ledger) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
+        let watermark = self.checked_watermark();
         let ledger = Ledger::read(connection)?;
         loop {
-            let memory = self.0.read().unwrap_or_else(PoisonError::into_inner);
+            let memory = self.memory.read().unwrap_or_else(PoisonError::into_inner);
             if memory.is_at(&ledger) {
                 return job(&memory, ledger);
             }
             drop(memory);
-            self.0.write().unwrap_or_else(PoisonError::into_inner).catch_up(connection, &ledger)?;
+            self.writing().catch_up(connection, &ledger, &watermark)?;
         }
     }
 
     /// A mark at which neither of the two tables had it. A transaction that finds the file at that
     /// mark, while no other can write, need not look for it.
     pub(super) fn lacks(&self, id: RecordId) -> Option<Lacks> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).lacks(id)
+        self.memory.read().unwrap_or_else(PoisonError::into_inner).lacks(id)
     }
 
     /// After `COMMIT`.
     pub(super) fn keep(&self, changed: Option<Changed>) {
         if let Some(changed) = changed {
-            self.0.write().unwrap_or_else(PoisonError::into_inner).keep(changed);
+            self.writing().keep(changed);
         }
     }
 
     /// The same, of a caller's transaction that has appended one row at the mark `from`, and set
     /// the mark `to`.
     pub(super) fn keep_joined(&self, id: RecordId, from: i64, to: i64) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).keep_joined(id, from, to);
+        self.writing().keep_joined(id, from, to);
+    }
+
+    /// Takes note of a commit that changed the stamp and none of the two tables.
+    pub(super) fn keep_stamp(&self, from: Stamp, to: Stamp) {
+        let mut memory = self.writing();
+        if memory.at == Some(from) {
+            memory.at = Some(to);
+        }
+    }
+
+    fn writing(&self) -> RwLockWriteGuard<'_, Memory> {
+        self.memory.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks the memory, and then the file as it was at that very moment.
@@ -315,17 +376,18 @@ impl Shared {
         look: impl FnOnce(&Memory) -> L,
     ) -> Result<(Transaction<'c>, Ledger, L), Failure> {
         {
-            let memory = self.0.read().unwrap_or_else(PoisonError::into_inner);
+            let memory = self.memory.read().unwrap_or_else(PoisonError::into_inner);
             let tx = connection.unchecked_transaction()?;
             let ledger = Ledger::read(&tx)?;
             if memory.is_at(&ledger) {
                 return Ok((tx, ledger, look(&memory)));
             }
         }
-        let mut memory = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut memory = self.writing();
+        let watermark = self.checked_watermark();
         let tx = connection.unchecked_transaction()?;
         let ledger = Ledger::read(&tx)?;
-        memory.catch_up(&tx, &ledger)?;
+        memory.catch_up(&tx, &ledger, &watermark)?;
         let looked = look(&memory);
         Ok((tx, ledger, looked))
     }

@@ -5,7 +5,7 @@ use oncegate_store::Quarantine;
 use oncegate_store::history::{Beat, WATERMARK_AGE_MAX};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::append::Shared;
+use super::append::{Shared, Stamp};
 use super::error::Failure;
 
 const MARK: &str = "SELECT mark FROM watermark WHERE node = ?1";
@@ -18,24 +18,32 @@ const QUARANTINES: &str =
     "SELECT id, since, until, declared_at, released_at, reason FROM quarantine ORDER BY declared_at, id";
 const RELEASE: &str = "UPDATE quarantine SET released_at = ?2 WHERE id = ?1 AND released_at IS NULL";
 
-/// Rewrites a watermark, inside the transaction that `connection` is in; says whether it was as it must be. A file that is behind the memory fails.
+/// The stamps before and after a commit.
+pub(super) type Restamped = (Stamp, Stamp);
+
+/// Rewrites a watermark inside the transaction that `connection` is in, and changes the file's
+/// stamp. `None` if the watermark was not as it must be. A file that is behind the memory fails.
 pub(super) fn beat(
     connection: &Connection,
     shared: &Shared,
     beat: Beat,
     now: Timestamp,
-) -> Result<bool, Failure> {
-    shared.deciding(connection, |_, _| Ok(()))?;
-    let found = connection.prepare_cached(MARK)?.query_row([beat.node], |row| row.get(0)).optional()?;
-    if !beat.follows(found) {
-        return Ok(false);
+) -> Result<Option<Restamped>, Failure> {
+    let ledger = shared.deciding(connection, |_, ledger| Ok(ledger))?;
+    if !beat.follows(watermark(connection, beat.node)?) {
+        return Ok(None);
     }
     if beat.last.is_none() {
         let oldest = now.as_micros().saturating_sub(micros(WATERMARK_AGE_MAX));
         connection.prepare_cached(DROP_OLD)?.execute([oldest])?;
     }
     connection.prepare_cached(KEEP)?.execute(params![beat.node, beat.next, now.as_micros()])?;
-    Ok(true)
+    Ok(Some((ledger.stamp(), ledger.restamp(connection)?)))
+}
+
+/// What the file has as this node's watermark.
+pub(super) fn watermark(connection: &Connection, node: i64) -> Result<Option<i64>, Failure> {
+    Ok(connection.prepare_cached(MARK)?.query_row([node], |row| row.get(0)).optional()?)
 }
 
 pub(super) fn leave(connection: &Connection, node: i64) -> Result<(), Failure> {

@@ -74,7 +74,7 @@ fn what_is_reaped_leaves_no_runs_and_no_memory_behind() {
     read(&other, "any");
     // They were settled in reverse, so this one is at the front; and it is removed last.
     let last = format!("key-{}", count - 6);
-    let known = |store: &SqliteStore| store.shared.0.read().unwrap().ids().len();
+    let known = |store: &SqliteStore| store.shared.memory.read().unwrap().ids().len();
     let due = || block_on(store.due(Due::Expired, FAR_AHEAD, 500)).unwrap().records;
     let mut removed = 0;
     loop {
