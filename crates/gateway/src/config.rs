@@ -239,14 +239,19 @@ impl Config {
             policy.fingerprint_headers.iter().chain(&policy.request_headers)
         });
         let mut named: Vec<HeaderName> = of_rules.filter_map(|name| name.parse().ok()).collect();
-        let asked = self.rules().filter_map(|rule| rule.preauthorize.as_ref());
-        named.extend(asked.flat_map(|asked| asked.headers.iter().cloned()));
+        named.extend(self.preauthorize_headers().cloned());
         named.extend(self.scope.header().cloned());
         named.extend(self.scope.also.iter().cloned());
         named.extend(self.store.request_time_header.clone());
         named.sort_by(|one, other| one.as_str().cmp(other.as_str()));
         named.dedup();
         named
+    }
+
+    /// The headers that `preauthorize` of any route sends along besides the usual ones.
+    pub(crate) fn preauthorize_headers(&self) -> impl Iterator<Item = &HeaderName> {
+        let asked = self.rules().filter_map(|rule| rule.preauthorize.as_ref());
+        asked.flat_map(|asked| &asked.headers)
     }
 
     /// The routes, for the layer.

@@ -101,6 +101,7 @@ pub(super) fn check(file: &File, given: &Given, source: &Source<'_>) -> Result<C
     for rule in config.routes.iter_mut().chain([&mut config.otherwise]) {
         rule.policy.expects_evidence = has_webhooks || rule.probe.is_some();
     }
+    config.scope.identifying = config.preauthorize_headers().cloned().collect();
     config.warnings = super::warnings::warnings(&config, file, given, source);
     Ok(config)
 }
@@ -318,7 +319,9 @@ fn scope(file: &File, source: &Source<'_>) -> Result<ScopeRule, ConfigError> {
     let also = also(typed, &from, source)?;
     let peers = typed.trusted_peers.iter().flat_map(Spanned::get_ref);
     let trusted_peers = peers.map(|peer| peer.0).collect();
-    Ok(ScopeRule { from, trusted_peers, also, shares_anonymous })
+    // The routes say which, once they are known.
+    let identifying = Vec::new();
+    Ok(ScopeRule { from, trusted_peers, also, identifying, shares_anonymous })
 }
 
 /// Further headers that are part of the tenant. Of credentials only `authorization`, which is

@@ -21,6 +21,9 @@ pub struct ScopeRule {
     /// Further headers whose values are part of the tenant. They need no trust: they only divide
     /// the keys of a caller that is known already.
     pub also: Vec<http::HeaderName>,
+    /// Headers by which a service that is asked (`preauthorize`) knows the caller. They are no part
+    /// of the tenant, but a deferred request keeps them with its other credentials.
+    pub identifying: Vec<http::HeaderName>,
     /// Whether all who show nothing share one scope.
     pub shares_anonymous: bool,
 }
@@ -155,7 +158,7 @@ impl Tenant for ScopeRule {
     }
 
     fn headers(&self) -> Vec<http::HeaderName> {
-        self.header().into_iter().chain(&self.also).cloned().collect()
+        self.header().into_iter().chain(&self.also).chain(&self.identifying).cloned().collect()
     }
 
     fn advice(&self, refused: &Parts) -> Cow<'static, str> {

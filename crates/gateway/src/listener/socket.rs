@@ -26,7 +26,7 @@ pub(super) enum Accepted {
 pub(crate) struct UnixSocket {
     listener: UnixListener,
     path: PathBuf,
-    inode: u64,
+    identity: (u64, u64),
 }
 
 impl Socket {
@@ -90,9 +90,9 @@ async fn bind_unix(path: &Path) -> Result<UnixSocket, String> {
 fn bind_and_move(from: &Path, to: &Path) -> io::Result<UnixSocket> {
     let listener = UnixListener::bind(from)?;
     fs::set_permissions(from, Permissions::from_mode(0o600))?;
-    let inode = fs::symlink_metadata(from)?.ino();
+    let identity = identity(&fs::symlink_metadata(from)?);
     fs::rename(from, to)?;
-    Ok(UnixSocket { listener, path: to.to_owned(), inode })
+    Ok(UnixSocket { listener, path: to.to_owned(), identity })
 }
 
 /// Only a socket on which no process listens may be replaced.
@@ -112,9 +112,14 @@ async fn refuse_what_is_in_use(path: &Path) -> Result<(), String> {
     }
 }
 
+/// Which file it is: inodes are numbered per device.
+fn identity(file: &fs::Metadata) -> (u64, u64) {
+    (file.dev(), file.ino())
+}
+
 impl Drop for UnixSocket {
     fn drop(&mut self) {
-        if fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == self.inode) {
+        if fs::symlink_metadata(&self.path).is_ok_and(|found| identity(&found) == self.identity) {
             let _ = fs::remove_file(&self.path);
         }
     }

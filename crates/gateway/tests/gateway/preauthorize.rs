@@ -312,6 +312,22 @@ async fn deferred_requests_are_asked_about_when_they_are_accepted() {
     assert_eq!(guarded.send(&Call::get(&path).header("prefer", "wait=10")).await.text(), "run 1");
 }
 
+/// A caller that the service knows by a header of its own was accepted by that header, and its
+/// request ran without it.
+#[tokio::test]
+async fn attack_33_deferred_requests_keep_the_header_that_the_service_knows_the_caller_by() {
+    let asks = "preauthorize = { url = \"/auth/check\", headers = [\"x-api-key\"] }";
+    for (credentials, kept) in [("kept", Some("k-17")), ("dropped", None)] {
+        let file = format!("[defaults]\n{asks}\nprofile = \"accepted\"\ncredentials = \"{credentials}\"\n");
+        let guarded = Guarded::start(&file).await;
+        let call = Call::pay("one").header("x-api-key", "k-17").header("prefer", "wait=0");
+        assert_eq!(guarded.send(&call).await.status, 202);
+        guarded.stage.upstream.ran(2).await;
+        let seen = guarded.stage.upstream.last();
+        assert_eq!(seen.header("x-api-key"), kept, "{credentials}: {seen:?}");
+    }
+}
+
 #[tokio::test]
 async fn routes_inherit_it_and_may_be_excepted() {
     let routes = "[[route]]\nmatch = \"POST /payments\"\nprofile = \"payments\"\n\
