@@ -6,7 +6,7 @@
 
 pub(crate) mod bare;
 pub(crate) mod load;
-mod upstream;
+pub(crate) mod upstream;
 
 use std::net::SocketAddr;
 
@@ -63,13 +63,13 @@ pub(crate) fn run(options: &Options) -> Outcome {
 }
 
 /// A gateway on a runtime of its own.
-struct Serving {
+pub(crate) struct Serving {
     runtime: Runtime,
     gateway: Gateway,
-    address: SocketAddr,
+    pub(crate) address: SocketAddr,
 }
 
-fn serve(upstream: SocketAddr, store: &str) -> Outcome<Serving> {
+pub(crate) fn serve(upstream: SocketAddr, store: &str) -> Outcome<Serving> {
     let text = format!(
         "[upstream]\nurl = \"http://{upstream}\"\n[store]\nurl = \"{store}\"\n[listen]\naddress = \"127.0.0.1:0\"\n\
          [admin]\naddress = \"127.0.0.1:0\"\n[[route]]\nmatch = \"POST /unprotected\"\nprofile = \"off\"\n"
@@ -82,7 +82,7 @@ fn serve(upstream: SocketAddr, store: &str) -> Outcome<Serving> {
 }
 
 impl Serving {
-    fn end(self) {
+    pub(crate) fn end(self) {
         self.runtime.block_on(self.gateway.shut_down());
         self.runtime.shutdown_background();
     }

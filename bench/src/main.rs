@@ -1,4 +1,4 @@
-//! What the product costs: all of it (`suite`, without a name), one thing at a time (`store`, `engine`, `gateway`, `postgres`, `atomic`, `outbox`, `sweeper`, `reaper`), and measurements that settled a decision, kept so that they can be run again.
+//! What the product costs: all of it (`suite`, without a name), one thing at a time (`store`, `engine`, `gateway`, `slow-senders`, `postgres`, `atomic`, `outbox`, `sweeper`, `reaper`), and measurements that settled a decision, kept so that they can be run again.
 
 #[cfg(feature = "atomic")]
 mod atomic;
@@ -16,6 +16,7 @@ mod options;
 mod outbox;
 mod postgres;
 mod rows;
+mod slow_senders;
 mod store;
 mod suite;
 mod traffic;
@@ -42,6 +43,7 @@ fn main() -> Outcome {
         "store" => store::run(&options),
         "engine" => engine::run(&options),
         "gateway" => gateway::run(&options),
+        "slow-senders" => slow_senders::run(&options),
         #[cfg(feature = "atomic")]
         "atomic" => atomic::run(&options),
         "outbox" => outbox::run(&options),

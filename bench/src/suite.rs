@@ -10,7 +10,7 @@ mod cluster;
 mod commits;
 mod contest;
 mod latency;
-mod load;
+pub(crate) mod load;
 mod matrix;
 mod meter;
 mod million;
