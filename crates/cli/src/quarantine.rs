@@ -125,7 +125,8 @@ async fn declare(args: &Declare) -> Result<ExitCode, Trouble> {
     }
     let code = print(
         format!(
-            "{} holds back keys without a record from {} to {}, released keys and accepted work\n",
+            "{} holds back keys without a record from {} to {}, released keys, accepted work, and work in \
+             progress that would run again\n",
             declared.id,
             shown(since),
             shown(until)

@@ -352,6 +352,8 @@ fn complete(record: &Record, holder: &Holder, given: &Given<'_>, now: Now) -> St
     let settle = || Step::put(given.completes(record, now), Decision::Done);
     match &record.state {
         State::InProgress if mine => complete_mine(record, given, now),
+        // That this attempt was refused says nothing about one in the time that a restore lost.
+        State::Unknown(_) if is_held_back(record) && !answer.is_success() => Step::fenced(record),
         State::Unknown(_) if mine => settle(),
         // Known twice is known once; but what was recorded stands, and the holder is shown it.
         State::Completed(kept) if mine && kept == answer => Step::keep(Decision::Done),
@@ -396,7 +398,7 @@ fn complete_mine(record: &Record, given: &Given<'_>, now: Now) -> Step {
 
 fn release(record: &Record, holder: &Holder, reason: &Reason, backoff: Duration, now: Now) -> Step {
     match &record.state {
-        _ if !record.is_held_by(holder) => Step::fenced(record),
+        _ if !record.is_held_by(holder) || is_held_back(record) => Step::fenced(record),
         State::InProgress | State::Unknown(_) => {
             released(back_out(record, reason, backoff, Account::ThisAttempt, now))
         }
@@ -482,7 +484,7 @@ fn clean_up(record: Option<&Record>, reserve: &Reserve, over: Option<Version>, n
     let mine = record.grant.is_some_and(|grant| grant.token == reserve.token());
     match &record.state {
         // Swept meanwhile or not: nothing ran under my token, and nobody else can know that.
-        State::InProgress | State::Unknown(_) if mine => {
+        State::InProgress | State::Unknown(_) if mine && !is_held_back(record) => {
             Step::put(back_out(record, &reason, Duration::ZERO, Account::ThisAttempt, now), Decision::Done)
         }
         // My swap was conditioned on this very version and may still land: raise it.
@@ -583,24 +585,63 @@ fn windows_of(record: &Record) -> Option<&str> {
 /// What waits to run, or may run again, may have run in the time that was lost: an operator says what became of it.
 fn hold_back(record: &Record, windows: &str, now: Now) -> Step {
     match &record.state {
-        State::Pending { .. } | State::FailedRetryable => {
-            let next = Record { settled_at: None, ..touched(record, now) };
-            Step::put(quarantined(next, windows, now), Decision::Done).noting(Notice::Parked)
+        State::Pending { .. } | State::FailedRetryable => held_back(record, windows, now),
+        // Its holder died with the restore, so its lease is over whatever the clock says. Where it
+        // would run again without a question, it is held back. Under `reconcile` it becomes
+        // `unknown`: probes ask about the life, and so about an attempt in the lost time too. A
+        // lease without an end is its job's, which is in the backup as well and settles it.
+        State::InProgress
+            if record.terms.crash != CrashPolicy::Reconcile && lease_end(record) < Timestamp::NEVER =>
+        {
+            held_back(record, windows, now)
+        }
+        // A probe that finds nothing lets the work go on from its recovery point, which does not
+        // know of the lost time.
+        State::Unknown(doubt) if !doubt.parked && record.terms.crash == CrashPolicy::Resume => {
+            held_back(record, &with_window(record, windows), now)
         }
         // Held back already: from now on by this window too.
         State::Unknown(_)
             if windows_of(record).is_some_and(|held| !held.split(',').any(|one| one == windows)) =>
         {
-            let held = windows_of(record).unwrap_or_default();
-            let both = Reason::new(QUARANTINED, format!("{held},{windows}"));
+            let both = Reason::new(QUARANTINED, with_window(record, windows));
             Step::put(Record { last_error: Some(both), ..touched(record, now) }, Decision::Done)
         }
-        // Nothing runs again while these stand. A lapsed lease and a doubt end by their crash policy and by
-        // probes, which ask about the life, and so about an attempt in the lost time too.
+        // Nothing runs again while these stand.
         State::InProgress | State::Completed(_) | State::Unknown(_) | State::Expired => {
             Step::keep(Decision::Nothing)
         }
     }
+}
+
+/// What holds it back already, and this window.
+fn with_window(record: &Record, window: &str) -> String {
+    windows_of(record).map_or_else(|| window.to_owned(), |held| format!("{held},{window}"))
+}
+
+/// Before an operator from now on, if nothing is proved of it.
+fn held_back(record: &Record, windows: &str, now: Now) -> Step {
+    match &record.evidence {
+        // A success speaks for the life, a refusal not for the attempts of the lost time.
+        Some(evidence) if evidence.answer.is_success() => {
+            Step::put(completed(record, Arc::clone(&evidence.answer), now), Decision::Done)
+        }
+        _ => {
+            let next = Record { settled_at: None, evidence: None, ..touched(record, now) };
+            Step::put(quarantined(next, windows, now), Decision::Done).noting(Notice::Parked)
+        }
+    }
+}
+
+/// Whether a refusal of one attempt says nothing about the life: there were others, or may have
+/// been in the time that a restore lost.
+fn may_have_other_attempts(record: &Record) -> bool {
+    record.attempts > 1 || is_held_back(record)
+}
+
+/// Before an operator because of a restore.
+fn is_held_back(record: &Record) -> bool {
+    matches!(record.state, State::Unknown(_)) && windows_of(record).is_some()
 }
 
 // ---- Somebody found out ----------------------------------------------------------------------------------------------
@@ -621,7 +662,7 @@ fn hear(record: Option<&Record>, verdict: &Verdict, now: Now) -> Step {
         return Step::keep(Decision::Nothing).noting(Notice::AnotherLife);
     }
     match &verdict.finding {
-        Finding::Announced(answer) if !answer.is_success() && record.attempts > 1 => {
+        Finding::Announced(answer) if !answer.is_success() && may_have_other_attempts(record) => {
             refusal_of_some_attempt(record, verdict, answer, now)
         }
         Finding::Found { answer, attempt } if !answer.is_success() && !is_last(*attempt, record) => {
@@ -699,10 +740,23 @@ fn did_not_happen(
     now: Now,
 ) -> Step {
     match (&record.state, grounds) {
+        // An operator had it asked about. The recovery point is older than what was done, so that
+        // nothing is run from it because a probe finds nothing.
+        (State::Unknown(_), Grounds::Probe { .. })
+            if names(grounds, record)
+                && is_held_back(record)
+                && record.terms.crash == CrashPolicy::Resume =>
+        {
+            not_known(record, &Retry { park_after: 1, ..*otherwise }, now).noting(Notice::NegativeDropped)
+        }
         (State::Unknown(_), _) if holds(grounds, record) => {
             let reason = Reason::new("did_not_happen", format!("says {}", verdict.source));
             let account = match grounds {
                 Grounds::Probe { .. } => Account::Life,
+                // Said of the lost time. What the recovery point tells of was done before it, and
+                // came back with the backup, the rows of atomic phases too: to do it again would
+                // do it twice.
+                Grounds::Operator { .. } if is_held_back(record) => Account::Life,
                 Grounds::Operator { .. } => Account::Everything,
                 Grounds::Final { .. } => Account::ThisAttempt,
             };

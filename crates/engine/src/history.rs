@@ -172,9 +172,9 @@ impl<S: Store> Engine<S> {
         Ok(self.0.store.leave().await?)
     }
 
-    /// Declares that keys of this time may have been lost. Also holds back released keys and
-    /// accepted work, which may have run in that time. Running nodes learn of it at their next
-    /// check.
+    /// Declares that keys of this time may have been lost. Also holds back released keys, accepted
+    /// work, and under `resume` and `restart` work in progress, which may have run in that time.
+    /// Running nodes learn of it at their next check.
     ///
     /// May be called again after an error: what is held back already stays so.
     pub async fn declare_quarantine(
@@ -193,7 +193,11 @@ impl<S: Store> Engine<S> {
         };
         self.0.store.declare_quarantine(&quarantine).await?;
         self.0.check_history().await?;
-        for state in [StateKind::FailedRetryable, StateKind::Pending, StateKind::Unknown] {
+        // In the order in which work moves on, so that what runs meanwhile is met in the next
+        // state.
+        for state in
+            [StateKind::FailedRetryable, StateKind::Pending, StateKind::InProgress, StateKind::Unknown]
+        {
             self.hold_back(state, &quarantine, operator).await?;
         }
         Ok(quarantine)
@@ -209,8 +213,10 @@ impl<S: Store> Engine<S> {
         let event = Event::HoldBack { windows: window.id.clone() };
         let skew = self.0.options.quarantine_skew;
         // What another window holds back may be outside of this one. What may run is held back whatever its time.
-        let is_held =
-            |record: &Record| state != StateKind::Unknown || window.covers(record.address.key.time(), skew);
+        let is_held = |record: &Record| {
+            let is_parked = matches!(&record.state, State::Unknown(doubt) if doubt.parked);
+            !is_parked || window.covers(record.address.key.time(), skew)
+        };
         let who = self.operator_who(operator);
         let filter = Filter { state: Some(state), ..Filter::default() };
         let mut after = None;

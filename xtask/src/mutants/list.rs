@@ -159,7 +159,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     decide(
         "attack 11: clean-up leaves a swept reserve to the operator",
-        "State::InProgress | State::Unknown(_) if mine => {\n            Step::put(back_out",
+        "State::InProgress | State::Unknown(_) if mine && !is_held_back(record) => {\n            Step::put(back_out",
         "State::InProgress if mine => {\n            Step::put(back_out",
     ),
     decide(

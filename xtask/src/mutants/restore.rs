@@ -10,6 +10,12 @@ const fn engine(name: &'static str, file: &'static str, rule: &'static str, with
     Mutant { name, package: "oncegate-engine", test: "engine", file, rule, without }
 }
 
+/// A mutant of `decide`.
+const fn decide(name: &'static str, rule: &'static str, without: &'static str) -> Mutant {
+    let file = "crates/core/src/decide.rs";
+    Mutant { name, package: "oncegate-core", test: "decide", file, rule, without }
+}
+
 /// Every one of them.
 pub(super) const MUTANTS: &[Mutant] = &[
     engine(
@@ -69,6 +75,49 @@ pub(super) const MUTANTS: &[Mutant] = &[
         HISTORY,
         "self.hold_back(state, &quarantine, operator).await?;",
         "let _ = state;",
+    ),
+    Mutant {
+        name: "attack 29: work in progress goes on after a restore, from a journal that is too old",
+        package: "oncegate-engine",
+        test: "phases",
+        file: HISTORY,
+        rule: "StateKind::Pending, StateKind::InProgress, StateKind::Unknown]",
+        without: "StateKind::Pending, StateKind::Unknown]",
+    },
+    decide(
+        "attack 29: work in progress that may run again is not held back",
+        "            if record.terms.crash != CrashPolicy::Reconcile && lease_end(record) < Timestamp::NEVER =>",
+        "            if record.terms.crash != CrashPolicy::Reconcile && record.is_lapsed(now) =>",
+    ),
+    decide(
+        "attack 29: work that a job carries on is held back, and promised a second time",
+        "&& lease_end(record) < Timestamp::NEVER =>",
+        "=>",
+    ),
+    decide(
+        "attack 29: a probe frees a doubt under resume after a restore",
+        "if !doubt.parked && record.terms.crash == CrashPolicy::Resume =>",
+        "if doubt.parked && record.life != record.life =>",
+    ),
+    decide(
+        "attack 29: a probe that an operator had asked sends on what is held back",
+        "            if names(grounds, record)\n                && is_held_back(record)",
+        "            if names(grounds, record)\n                && !is_held_back(record)",
+    ),
+    decide(
+        "attack 29: a live holder's release frees what is held back",
+        "_ if !record.is_held_by(holder) || is_held_back(record) => Step::fenced(record),",
+        "_ if !record.is_held_by(holder) => Step::fenced(record),",
+    ),
+    decide(
+        "attack 29: a live holder's refusal settles what is held back",
+        "State::Unknown(_) if is_held_back(record) && !answer.is_success() =>",
+        "State::Unknown(_) if !mine && is_held_back(record) && !answer.is_success() =>",
+    ),
+    decide(
+        "attack 29: a release forgets the recovery point that came back with the backup",
+        "Grounds::Operator { .. } if is_held_back(record) => Account::Life,",
+        "",
     ),
     engine("attack 29: a quarantine holds no key back", HISTORY, "if covering.is_empty() {", "if true {"),
     engine(

@@ -94,7 +94,9 @@ pub const QUARANTINED: &str = "quarantined";
 /// life, and not of the one that was lost. A life that is on record keeps its grant: what it did in the lost time
 /// is found by its name.
 pub(super) fn quarantined(begun: Record, windows: &str, now: Now) -> Record {
-    let doubt = Doubt { since: now.at, reconcile_after: now.at, tries: 0, parked: true };
+    // The latest moment that this can be: if an operator has it asked about, the horizon counts
+    // from it.
+    let doubt = Doubt { since: now.at.plus(now.error), reconcile_after: now.at, tries: 0, parked: true };
     Record {
         state: State::Unknown(doubt),
         last_error: Some(Reason::new(QUARANTINED, windows)),

@@ -5,6 +5,7 @@
 mod ask;
 mod attacks;
 mod details;
+mod held_back;
 mod page;
 mod refused;
 mod samples;

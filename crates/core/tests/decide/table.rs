@@ -437,10 +437,31 @@ pub(crate) const ROWS: &[Row] = &[
         cells: ["–", "Done → completed", "Refused", "Refused", "Refused", "Refused", "Refused", "–"],
     },
     Row {
-        name: "hold back, after a part of the store was lost",
+        name: "hold back, after a part of the store was lost (`reconcile`)",
         first: inline,
         event: |_| Event::HoldBack { windows: "q1".into() },
         cells: ["–", "Done → unknown", "–", "–", "–", "Done → unknown", "–", "–"],
+    },
+    Row {
+        name: "hold back, after a part of the store was lost (`resume`)",
+        first: resume,
+        event: |_| Event::HoldBack { windows: "q1".into() },
+        cells: [
+            "–",
+            "Done → unknown",
+            "Done → unknown",
+            "Done → unknown",
+            "–",
+            "Done → unknown",
+            "Done → unknown",
+            "–",
+        ],
+    },
+    Row {
+        name: "hold back, after a part of the store was lost (`restart`)",
+        first: restart,
+        event: |_| Event::HoldBack { windows: "q1".into() },
+        cells: ["–", "Done → unknown", "Done → unknown", "Done → unknown", "–", "Done → unknown", "–", "–"],
     },
     Row {
         name: "reap, before retention ends",

@@ -5,7 +5,7 @@ use std::time::Duration;
 use oncegate_core::audit::Act as Told;
 use oncegate_core::decide::{Arrival, QUARANTINED};
 use oncegate_core::policy::Credentials;
-use oncegate_core::record::{Execution, Reason, State, StateKind, StoredRequest};
+use oncegate_core::record::{CrashPolicy, Execution, Reason, State, StateKind, StoredRequest};
 use oncegate_core::time::Timestamp;
 use oncegate_engine::{
     Arrived, Engine, NoProbe, OnceError, Operator, Options, Settlement, Worker, WorkerOptions,
@@ -246,4 +246,30 @@ async fn a_key_that_is_held_back_stays_so_under_a_second_window() {
     assert!(matches!(arrived, Arrived::Unsettled { parked: true, .. }), "{arrived:?}");
     assert_eq!(engine.release_quarantine(&second.id, &ada()).await.unwrap().keys, 1);
     drop(held(&engine, &ietf(), &key_of(since, 1)).await);
+}
+
+/// The same of work that was in progress under `restart`: its lease lapsed after the restore, and
+/// its client's retry ran it, although its holder may have had its effect in the lost time.
+#[tokio::test]
+async fn attack_29_work_in_progress_is_held_back_and_its_live_holder_settles_it() {
+    for settles in [false, true] {
+        let hand = crate::world::Hand::new();
+        let engine = start(crate::world::shaky_on(&hand), Options::default()).await;
+        let restart = route(|policy| policy.crash = CrashPolicy::Restart);
+        let mut holder = held(&engine, &restart, "k").await;
+        holder.begin().unwrap();
+        let (.., window) = quarantine(&engine).await;
+        hand.turn(2 * restart.policy().lease);
+        let arrived = engine.arrive(&restart, request(&restart, "k")).await.unwrap();
+        assert!(matches!(arrived, Arrived::Unsettled { parked: true, .. }), "{arrived:?}");
+        if settles {
+            // The restore left its process alone.
+            drop(holder.settle(crate::world::complete("paid")).await);
+            assert_eq!(replayed(&engine, &restart, "k").await.status(), 201);
+            continue;
+        }
+        std::mem::forget(holder);
+        assert_eq!(engine.release_quarantine(&window, &ada()).await.unwrap().keys, 1);
+        drop(held(&engine, &restart, "k").await);
+    }
 }

@@ -8,6 +8,7 @@ mod fencing;
 mod foreign;
 mod handing_back;
 mod renewing;
+mod restored;
 mod ride;
 #[expect(dead_code, reason = "shared with the other tests, which use all of it")]
 #[path = "../outbox/stores.rs"]

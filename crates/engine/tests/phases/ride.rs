@@ -1,5 +1,6 @@
 //! A ride in three phases, a provider that remembers its calls, and a file in which every effect is a row.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,6 +12,8 @@ use oncegate_engine::{Arrived, Engine, Held, JobError, Options, Route, Settled, 
 use oncegate_store_sql::SqliteStore;
 use oncegate_store_sql::sqlite::SqliteOptions;
 use oncegate_store_sql::sqlx::SqliteTransactions;
+use rusqlite::Connection;
+use rusqlite::backup::Backup;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 use sqlx::{Row as _, SqliteConnection};
 use tempfile::TempDir;
@@ -60,8 +63,24 @@ impl Town {
 
     /// Another node over the same file, by the same clock.
     pub(crate) async fn another_node(&self) -> Engine<SqliteStore> {
-        let file = self.folder.path().join("rides.db");
-        start(SqliteOptions::new(file).clock(self.hand.clock()).open().unwrap(), Options::default()).await
+        start(SqliteOptions::new(self.file()).clock(self.hand.clock()).open().unwrap(), Options::default())
+            .await
+    }
+
+    /// The file as it is now, records and effects.
+    pub(crate) fn backup(&self) -> Connection {
+        let mut backup = Connection::open_in_memory().unwrap();
+        copy(&Connection::open(self.file()).unwrap(), &mut backup);
+        backup
+    }
+
+    /// Puts a backup in the file's place, under those who use it.
+    pub(crate) fn restore(&self, backup: &Connection) {
+        copy(backup, &mut Connection::open(self.file()).unwrap());
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("rides.db")
     }
 
     /// The next attempt, which must be granted.
@@ -128,6 +147,10 @@ impl Town {
     pub(crate) async fn state(&self) -> StateKind {
         self.record().await.state.kind()
     }
+}
+
+fn copy(from: &Connection, to: &mut Connection) {
+    Backup::new(from, to).unwrap().run_to_completion(i32::MAX, Duration::ZERO, None).unwrap();
 }
 
 async fn pool(folder: &TempDir) -> SqlitePool {
