@@ -40,6 +40,9 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     for warning in &config.warnings {
         say(format_args!("warning: {warning}"));
     }
+    for note in identity_notes(&config) {
+        say(format_args!("note: {note}"));
+    }
     if let Some(path) = &args.openapi {
         return described(&config, path);
     }
@@ -85,6 +88,33 @@ fn described(config: &Config, path: &Path) -> ExitCode {
     }
     let printed = print(described.document.as_bytes());
     if is_all { printed } else { ExitCode::from(1) }
+}
+
+/// Routes whose keys are other keys than under the defaults, which serve their requests before
+/// such a route is added and after it is removed.
+fn identity_notes(config: &Config) -> Vec<String> {
+    let defaults = &config.otherwise.policy;
+    let is_served_otherwise = |rule: &&Rule| {
+        let method = rule.pattern.split(' ').next().unwrap_or_default();
+        !rule.is_off() && defaults.methods.contains(&method)
+    };
+    let note = |rule: &Rule| {
+        let (scope, syntax) = (rule.policy.scope, rule.policy.key.syntax);
+        let differs = match (scope != defaults.scope, syntax.is_literal() != defaults.key.syntax.is_literal())
+        {
+            (false, false) => return None,
+            (true, false) => "`scope`",
+            (false, true) => "`key_syntax`",
+            (true, true) => "`scope` and `key_syntax`",
+        };
+        Some(format!(
+            "{}: {differs} other than in [defaults], so a key is another key there. While a deploy adds or removes this \
+             route, a node with the old file and one with the new may both execute a key that comes to both: stop the old \
+             nodes first. Before you remove the route, name it in `formerly` of what serves its requests then",
+            rule.pattern
+        ))
+    };
+    config.routes.iter().filter(is_served_otherwise).filter_map(note).collect()
 }
 
 fn rules(config: &Config) -> impl Iterator<Item = &Rule> {

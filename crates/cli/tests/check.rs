@@ -148,6 +148,42 @@ fn a_bad_file() {
     insta::assert_snapshot!("nothing", seen(&folder.run(&[])));
 }
 
+/// A route was added under another profile than the defaults, and a retry of an older key executed
+/// again.
+#[test]
+fn routes_whose_keys_are_others_than_under_the_defaults() {
+    let file = |defaults: &str, routes: &[(&str, &str)]| {
+        let route = |(pattern, profile): &(&str, &str)| {
+            format!("[[route]]\nmatch = \"{pattern}\"\nprofile = \"{profile}\"\n")
+        };
+        let routes: String = routes.iter().map(route).collect();
+        format!(
+            "[upstream]\nurl = \"http://127.0.0.1:3000\"\n[scope]\nfrom = \"header\"\nheader = \"x-tenant\"\n\
+             trusted_peers = [\"10.0.0.0/8\"]\n[defaults]\nprofile = \"{defaults}\"\n{routes}"
+        )
+    };
+    let notes = |text: &str| -> Vec<String> {
+        let folder = Folder::with(&[("file.toml", text)]);
+        let output = folder.run(&["--config", "file.toml"]);
+        assert!(output.status.success());
+        let told = String::from_utf8(output.stderr).unwrap();
+        told.lines().filter_map(|line| line.strip_prefix("note: ")).map(str::to_owned).collect()
+    };
+    let mixed =
+        [("POST /a", "lenient"), ("POST /b", "accepted"), ("POST /c", "stripe"), ("POST /d", "payments")];
+    let told = notes(&file("ietf", &mixed));
+    let starts =
+        ["POST /a: `scope` and `key_syntax` other", "POST /b: `scope` other", "POST /c: `key_syntax` other"];
+    assert_eq!(told.len(), starts.len(), "{told:?}");
+    for (note, start) in told.iter().zip(starts) {
+        assert!(note.starts_with(start) && note.contains("stop the old nodes first"), "{note}");
+        assert!(note.contains("`formerly`"), "{note}");
+    }
+    // Where nothing serves a request before the route is added, there is no older record.
+    assert_eq!(notes(&file("off", &mixed)), Vec::<String>::new());
+    assert_eq!(notes(&file("lenient", &[("PATCH /a", "ietf")])), Vec::<String>::new());
+}
+
 #[test]
 fn an_api() {
     let unprotected = API.replace("\"post\"", "\"delete\": {}, \"post\"");

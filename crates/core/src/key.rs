@@ -42,6 +42,18 @@ impl Key {
         Ok(Some(Self(value.into())))
     }
 
+    /// The key that the same line is to a route that reads quotes otherwise: literally, or as a
+    /// structured string. `None`: it has no quotes, and one reading.
+    #[must_use]
+    pub fn other_reading(line: &[u8], syntax: KeySyntax) -> Option<Self> {
+        let line = line.trim_ascii();
+        if !line.starts_with(b"\"") {
+            return None;
+        }
+        let value = if syntax.is_literal() { structured(line) } else { opaque(line) };
+        value.ok().filter(|value| !value.is_empty()).map(|value| Self(value.into()))
+    }
+
     /// The key of a job, within the length that the policy allows for keys of requests. The
     /// shortest length and the form are for keys that clients make up; a job's key is a name that
     /// its program chose, such as `invoice-17`.

@@ -170,6 +170,17 @@ pub enum KeySyntax {
     Either,
 }
 
+impl KeySyntax {
+    /// Whether quotes are part of a key.
+    #[must_use]
+    pub const fn is_literal(self) -> bool {
+        match self {
+            Self::Opaque => true,
+            Self::Structured | Self::Either => false,
+        }
+    }
+}
+
 /// What a key must look like.
 #[derive(Clone, Debug, PartialEq)]
 pub enum KeyForm {

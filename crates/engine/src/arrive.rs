@@ -9,11 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use oncegate_core::decide::{Arrival, Decision, Event, Lease, Next, Notice, Step, decide};
-use oncegate_core::fingerprint::Comparison;
 use oncegate_core::identity::{RecordId, Version};
 use oncegate_core::record::{Execution, GoneStatus, Record, State, StateKind};
 use oncegate_core::response::Answer;
-use oncegate_core::scope::Address;
 use oncegate_core::time::{Now, Timestamp};
 use oncegate_store::shared_cache::Kept;
 use oncegate_store::{Effect, Kind, Outcome, Store, Write};
@@ -24,7 +22,7 @@ use crate::drive::ROUNDS_MAX;
 use crate::engine::Engine;
 use crate::held::Held;
 use crate::meters::{Repeat, observe};
-use crate::route::{FormerRecords, FormerScope, Route};
+use crate::route::{FormerAddress, Route};
 use crate::settle::Settlement;
 use crate::writer::InFlight;
 
@@ -246,36 +244,30 @@ impl<S: Store> Engine<S> {
     /// Finds out under which address the request's record is: its own, or a former one, if there
     /// is a row.
     ///
-    /// Earlier releases made a route's pattern part of the scope. Their records stay where they
-    /// are: replayed, busy, unknown, run again after a release. This fallback is for one release;
-    /// then the last of them is past retention.
+    /// Earlier releases made a route's pattern part of the scope, and an earlier configuration may
+    /// have served the request by a route that told its keys apart otherwise. Such records stay
+    /// where they are: replayed, busy, unknown, run again after a release.
     ///
     /// Reading the former address and then writing at the own one is no race. Nodes of those
     /// releases are refused by a store that a node of this release has used, and this release never
     /// inserts at a former address (see [`Reserve`]): it only changes the row that is there, on
     /// the condition of its version. So once a former address was seen empty it stays empty, and
-    /// until then every node goes there. Of a route that has got a name in this deploy that holds
-    /// once the nodes with the old configuration are gone.
+    /// until then every node goes there. Of an earlier configuration that holds once the nodes
+    /// that have it are gone: they insert there.
     pub(crate) async fn locate(&self, asked: &mut Asked) -> Result<(), Unavailable> {
         let Event::Arrive(arrival) = &mut asked.event else { return Ok(()) };
-        let key = &arrival.address.key;
-        let at =
-            |former: &FormerScope| (Address { scope: former.scope.clone(), key: key.clone() }, former.holds);
-        let former: Vec<_> = asked.former.iter().map(at).collect();
-        let former_ids = former.iter().map(|(address, _)| RecordId::of(address));
+        let former_ids = asked.former.iter().map(|former| RecordId::of(&former.address));
         let ids: Vec<_> = std::iter::once(asked.id).chain(former_ids).collect();
         let reading = tokio::time::timeout(self.0.options.store_timeout, self.0.store.read(&ids));
         let rows = reading.await.map_err(|_| Unavailable::store("it did not answer in time"))?;
         let rows = rows.map_err(Unavailable::store)?;
         // The first row is at the own address, the others are at the former ones.
-        let mut addresses = std::iter::once(None).chain(former.into_iter().map(Some));
-        for (row, id) in rows.into_iter().zip(ids) {
-            let former = addresses.next().flatten();
+        let addresses = std::iter::once(None).chain(asked.former.iter().map(Some));
+        for ((row, id), former) in rows.into_iter().zip(ids).zip(addresses) {
             let Some(row) = row.map_err(Unavailable::store)? else { continue };
-            let Some((address, holds)) = former else { break };
-            let is_same = arrival.compare(row.fingerprint) == Comparison::Same;
-            if holds == FormerRecords::OfTheRoute || is_same {
-                (arrival.address, asked.id, asked.is_former) = (address, id, true);
+            let Some(former) = former else { break };
+            if former.holds.contain(&row, arrival) {
+                (arrival.address, asked.id, asked.is_former) = (former.address.clone(), id, true);
                 break;
             }
         }
@@ -323,7 +315,7 @@ pub struct Asked {
     pub(crate) event: Event,
     pub(crate) id: RecordId,
     /// Where else its record may be; empty once that is known.
-    former: Vec<FormerScope>,
+    former: Vec<FormerAddress>,
     /// Its record was found at a former address.
     pub(crate) is_former: bool,
 }
@@ -336,9 +328,9 @@ impl Asked {
         Self { id, event: Event::Arrive(arrival), former: Vec::new(), is_former: false }
     }
 
-    /// Its record may also be in one of these scopes; see [`Route::former_scopes`].
+    /// Its record may also be at one of these addresses; see [`Route::former_addresses`].
     #[must_use]
-    pub fn or_in(mut self, former: Vec<FormerScope>) -> Self {
+    pub fn or_at(mut self, former: Vec<FormerAddress>) -> Self {
         self.former = former;
         self
     }

@@ -61,7 +61,7 @@ pub use options::{BackgroundWorkers, NoRandomness, Options, REMOVED_KEYS_MAX, Ra
 pub use outbox::{Delivering, Delivery, Effect, Effects, OUTAGE, Outbox, OutboxOptions, Sent};
 pub use probe::{Asking, Found, NoProbe, OnlyOf, Patience, Probe};
 pub use reuse::KeyReuse;
-pub use route::{FormerRecords, FormerScope, RequestIdentity, Route};
+pub use route::{FormerAddress, FormerRecords, ReadBy, RequestIdentity, Route};
 pub use settle::{Settled, Settlement, StillSettling};
 pub use workers::{
     About, Finisher, Finishing, Heard, Left, Life, Message, Pass, Runs, Says, Worker, WorkerOptions, Workers,

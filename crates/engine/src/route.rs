@@ -1,14 +1,15 @@
 //! A route: a policy, the name of the operation, and its meters.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use oncegate_core::decide::{Admission, Arrival, Misuse};
-use oncegate_core::fingerprint::Fingerprint;
+use oncegate_core::fingerprint::{Comparison, Fingerprint};
 use oncegate_core::identity::Token;
 use oncegate_core::key::Key;
 use oncegate_core::policy::{Mismatch, Policy, Profile, ScopeWidth};
-use oncegate_core::record::StoredRequest;
+use oncegate_core::record::{Record, StoredRequest};
 use oncegate_core::scope::{Address, Operation, Scope, ScopeError};
 
 use crate::meters::RouteMeters;
@@ -40,22 +41,49 @@ pub struct RequestIdentity {
     pub defaults: Option<Operation>,
 }
 
-/// A scope that may hold the record of a request, besides its own.
+/// An address that may hold the record of a request, besides its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FormerScope {
-    /// The scope.
-    pub scope: Scope,
-    /// Which records in it count.
+pub struct FormerAddress {
+    /// The address.
+    pub address: Address,
+    /// Which record at it counts.
     pub holds: FormerRecords,
 }
 
-/// Which records of a former scope are those of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Which records at a former address are those of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FormerRecords {
-    /// Whichever has its key: the scope was this route's own.
+    /// Whichever is there: the scope was this route's own.
     OfTheRoute,
-    /// Only one with its key and the same fingerprint: the scope was shared with other routes.
+    /// Only one with the same fingerprint: the scope is shared with other routes.
     OfTheSameRequest,
+    /// The same, where the key is what another route makes of the client's: only one that was made
+    /// by such a route. One of a route that reads keys as this one does is of another key.
+    OfTheSameRequestBy(ReadBy),
+}
+
+/// Which routes may have read a key otherwise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReadBy {
+    /// These, by their operations.
+    Only(Arc<HashSet<Operation>>),
+    /// All but these.
+    AllBut(Arc<HashSet<Operation>>),
+}
+
+impl FormerRecords {
+    /// Whether a record counts that was found for this request.
+    pub(crate) fn contain(&self, record: &Record, arrival: &Arrival) -> bool {
+        let is_same = || arrival.compare(record.fingerprint) == Comparison::Same;
+        match self {
+            Self::OfTheRoute => true,
+            Self::OfTheSameRequest => is_same(),
+            Self::OfTheSameRequestBy(ReadBy::Only(routes)) => is_same() && routes.contains(&record.operation),
+            Self::OfTheSameRequestBy(ReadBy::AllBut(routes)) => {
+                is_same() && !routes.contains(&record.operation)
+            }
+        }
+    }
 }
 
 impl Route {
@@ -127,24 +155,46 @@ impl Route {
         }
     }
 
-    /// Other scopes that may hold the record of a request in `scope`: a pattern of the route, as
-    /// earlier releases stored it, a former name, or method and path from before it got its name.
+    /// Other addresses that may hold the record of a request at `own`: under a pattern of the
+    /// route, as earlier releases stored it, under a former name, or under method and path from
+    /// before it got its name.
     #[must_use]
-    pub fn former_scopes(&self, scope: &Scope, method: &str, path: &str) -> Vec<FormerScope> {
+    pub fn former_addresses(&self, own: &Address, method: &str, path: &str) -> Vec<FormerAddress> {
+        let (tenant, requests) = (own.scope.tenant_str(), &self.0.requests);
+        let of_text = |text: &Operation| Scope::tenant_and_operation(tenant, text);
+        let at = |scope: Result<Scope, ScopeError>, holds: FormerRecords| {
+            let address = Address { scope: scope.ok()?, key: own.key.clone() };
+            (address.scope != own.scope).then_some(FormerAddress { address, holds })
+        };
         if self.0.policy.scope == ScopeWidth::Tenant {
-            return Vec::new();
+            let declared = self.declared_former();
+            return declared.filter_map(|text| at(of_text(text), FormerRecords::OfTheSameRequest)).collect();
         }
-        let (tenant, requests) = (scope.tenant_str(), &self.0.requests);
         let unnamed = requests.name.iter().map(|_| Scope::tenant_and_request(tenant, method, path));
-        let former = requests.former.iter().map(|text| Scope::tenant_and_operation(tenant, text));
-        let own = unnamed.chain(former).map(|scope| (scope, FormerRecords::OfTheRoute));
-        let defaults = requests.defaults.iter().filter(|text| !requests.former.contains(text));
-        let shared =
-            defaults.map(|text| (Scope::tenant_and_operation(tenant, text), FormerRecords::OfTheSameRequest));
-        own.chain(shared)
-            .filter_map(|(former, holds)| Some(FormerScope { scope: former.ok()?, holds }))
-            .filter(|former| former.scope != *scope)
+        let own_texts = unnamed.chain(requests.former.iter().map(of_text));
+        let defaults = requests.defaults.iter().filter(|text| !requests.former.contains(text)).map(of_text);
+        own_texts
+            .filter_map(|scope| at(scope, FormerRecords::OfTheRoute))
+            .chain(defaults.filter_map(|scope| at(scope, FormerRecords::OfTheSameRequest)))
             .collect()
+    }
+
+    /// The scope of the same request under the other width.
+    pub fn scope_of_other_width(&self, own: &Scope, method: &str, path: &str) -> Result<Scope, ScopeError> {
+        match self.0.policy.scope {
+            ScopeWidth::Tenant => Scope::tenant_and_request(own.tenant_str(), method, path),
+            ScopeWidth::TenantAndOperation => Scope::tenant(own.tenant_str()),
+        }
+    }
+
+    /// Whether it is declared that the route, or one in whose place it is, was called otherwise.
+    #[must_use]
+    pub fn has_former_names(&self) -> bool {
+        self.declared_former().next().is_some()
+    }
+
+    fn declared_former(&self) -> impl Iterator<Item = &Operation> {
+        self.0.requests.former.iter().filter(|text| **text != self.0.operation)
     }
 
     /// A request on this route. It has no token yet: the engine draws one when it reserves, each

@@ -178,16 +178,15 @@ where
         Ok(admitted) => admitted,
         Err(answered) => return answered,
     };
-    let Admitted { head, key, scope, fingerprints, .. } = &*admitted;
+    let Admitted { head, key, key_line, scope, fingerprints, .. } = &*admitted;
     let span = tracing::info_span!("atomic", route = %route.operation(), key = key.prefix());
     let arrival = route.arrival(scope.clone(), key.clone(), fingerprints.current, None);
     // Its transaction is its client's; see `new`.
     let sent_at = sent_at(&head.headers, shared.request_time.as_ref());
     let former_fingerprint = fingerprints.former.map(Box::new);
     let arrival = Arrival { execution: Execution::Inline, sent_at, former_fingerprint, ..arrival };
-    let path = crate::route::address(&head.uri, &head.extensions).path();
-    let former = route.former_scopes(scope, head.method.as_str(), path);
-    let mut asked = Asked::new(arrival).or_in(former);
+    let former = shared.routes.former_addresses(&route, &arrival.address, key_line.as_ref(), head);
+    let mut asked = Asked::new(arrival).or_at(former);
     let arriving = shared.engine.arrive_in(&route, &mut asked, &shared.transactions);
     let arrived = arriving.instrument(span.clone()).await;
     let about = About::alone(policy, Which::Id(asked.id()));

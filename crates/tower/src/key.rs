@@ -28,13 +28,15 @@ pub(crate) fn read(headers: &HeaderMap, policy: &KeyPolicy) -> Result<Option<Key
 }
 
 /// Gives the key its one spelling in the header: `"k9"`, `k9` and `"k9";a=1` are one record here,
-/// and must be one key to the handler or the upstream too.
-pub(crate) fn respell(headers: &mut HeaderMap, key: &Key, syntax: KeySyntax) {
+/// and must be one key to the handler or the upstream too. Returns the line as the client wrote
+/// it.
+pub(crate) fn respell(headers: &mut HeaderMap, key: &Key, syntax: KeySyntax) -> Option<HeaderValue> {
     let spelling = key.canonical_spelling(syntax);
-    if headers.get(IDEMPOTENCY_KEY).is_some_and(|line| line.as_bytes() == spelling.as_bytes()) {
-        return;
-    }
-    if let Ok(value) = HeaderValue::from_str(&spelling) {
-        headers.insert(IDEMPOTENCY_KEY, value);
+    match headers.get(IDEMPOTENCY_KEY) {
+        Some(line) if line.as_bytes() == spelling.as_bytes() => Some(line.clone()),
+        line => match HeaderValue::from_str(&spelling) {
+            Ok(value) => headers.insert(IDEMPOTENCY_KEY, value),
+            Err(_) => line.cloned(),
+        },
     }
 }

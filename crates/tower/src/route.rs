@@ -1,5 +1,6 @@
 //! Step 1: which route is it, and is it protected?
 
+mod former;
 mod pattern;
 
 use std::collections::HashMap;
@@ -11,6 +12,8 @@ use oncegate_core::policy::{AfterDoubt, Credentials, Policy, Profile, WhileInPro
 use oncegate_core::record::{CrashPolicy, Record};
 use oncegate_core::scope::Operation;
 use oncegate_engine::{RequestIdentity, Route};
+
+use former::Identities;
 
 /// Which requests are protected, and how.
 ///
@@ -37,6 +40,8 @@ pub struct Routes {
     former: HashMap<Box<str>, Operation>,
     /// Routes by their pattern without the names of its parameters.
     shapes: HashMap<String, Operation>,
+    /// What they tell keys apart by.
+    identities: Identities,
 }
 
 impl Routes {
@@ -64,11 +69,13 @@ impl Routes {
         for route in self.otherwise.values() {
             self.whole.remove(route.operation());
         }
+        self.identities.remove_defaults(self.otherwise.values());
         self.otherwise.clear();
         for method in &policy.methods {
             let route = named.route(method, operation(method, "*")?)?;
             self.remember(&named, &route);
             self.whole.insert(route.operation().clone(), route.clone());
+            self.identities.add(method_of(method)?, None, &route);
             self.otherwise.insert(method_of(method)?, route);
         }
         Ok(self)
@@ -106,6 +113,7 @@ impl Routes {
         };
         if let Some(route) = &route {
             self.remember(named, route);
+            self.identities.add(method_of(method)?, Some(path), route);
             self.shapes.insert(shape(pattern), route.operation().clone());
             let by_operation = match handler {
                 Handler::Phased => &mut self.phased,

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use futures_util::{FutureExt as _, TryFutureExt as _};
 use http::header::HeaderName;
-use http::{HeaderMap, Request, Response, request};
+use http::{HeaderMap, HeaderValue, Request, Response, request};
 use http_body::Body;
 use oncegate_core::classify::Failure;
 use oncegate_core::decide::Arrival;
@@ -18,7 +18,7 @@ use oncegate_core::key::Key;
 use oncegate_core::policy::{AfterDoubt, Policy};
 use oncegate_core::problem::Problem;
 use oncegate_core::record::{CrashPolicy, Execution, State};
-use oncegate_core::scope::Scope;
+use oncegate_core::scope::{Address, Scope};
 use oncegate_engine::{Arrived, Engine, Held, Route};
 use oncegate_store::Store;
 use oncegate_store::outlive::Outlive;
@@ -174,7 +174,7 @@ where
             Ok(admitted) => admitted,
             Err(answered) => return answered,
         };
-    let Admitted { head, body, key, scope, fingerprints } = *admitted;
+    let Admitted { head, body, key, key_line, scope, fingerprints } = *admitted;
 
     let prefer = Prefer::of(&head.headers);
     let execution = execution(policy, prefer);
@@ -201,8 +201,9 @@ where
         Ok(Arrived::Replay { answer, expires_at }) => return Ok(answer::replay(&answer, expires_at, policy)),
         Ok(arrived) => (Ok(arrived), Which::Of { scope: &scope, key: &key }, span()),
         Err(asked) => {
-            let path = route::address(&head.uri, &head.extensions).path();
-            let mut asked = asked.or_in(route.former_scopes(&scope, head.method.as_str(), path));
+            let address = Address { scope: scope.clone(), key: key.clone() };
+            let former = shared.routes.former_addresses(&route, &address, key_line.as_ref(), &head);
+            let mut asked = asked.or_at(former);
             let span = span();
             let arrived = shared.engine.go_on(&route, &mut asked).instrument(span.clone()).await;
             (arrived, Which::Id(asked.id()), span)
@@ -280,6 +281,8 @@ pub(crate) struct Admitted {
     pub(crate) head: request::Parts,
     pub(crate) body: Bytes,
     pub(crate) key: Key,
+    /// As the client wrote it.
+    pub(crate) key_line: Option<HeaderValue>,
     pub(crate) scope: Scope,
     pub(crate) fingerprints: Fingerprints,
 }
@@ -313,7 +316,7 @@ where
         }
         Err(problem) => return Err(Ok(Box::pin(refuse_early(&problem, &head.headers, body)).await)),
     };
-    key::respell(&mut head.headers, &key, policy.key.syntax);
+    let key_line = key::respell(&mut head.headers, &key, policy.key.syntax);
     let scope = match scope::of(tenant, route, &head) {
         Ok(scope) => scope,
         Err(problem) => return Err(Ok(Box::pin(refuse_early(&problem, &head.headers, body)).await)),
@@ -329,7 +332,7 @@ where
     let body = body.map_err(|problem| Ok(answer::refusal(&problem)))?;
     let fingerprints = fingerprint::of(policy, &head, &body);
     let fingerprints = fingerprints.map_err(|problem| Ok(answer::refusal(&problem)))?;
-    Ok((Box::new(Admitted { head, body, key, scope, fingerprints }), inner))
+    Ok((Box::new(Admitted { head, body, key, key_line, scope, fingerprints }), inner))
 }
 
 /// Run, classify, settle, answer.

@@ -4,6 +4,7 @@
 use super::list::Mutant;
 
 const ROUTE: &str = "crates/engine/src/route.rs";
+const FORMER: &str = "crates/tower/src/route/former.rs";
 const ARRIVE: &str = "crates/engine/src/arrive.rs";
 
 /// A mutant that the layer's tests notice.
@@ -40,6 +41,30 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ARRIVE,
         "if asked.may_be_elsewhere() {",
         "if false {",
+    ),
+    layer(
+        "attack 22: a route of another width does not look where its record was",
+        FORMER,
+        "if let Some(scope) = &other_scope {",
+        "if let Some(scope) = other_scope.as_ref().filter(|_| false) {",
+    ),
+    layer(
+        "attack 22: a key in quotes is looked for as this route reads it only",
+        FORMER,
+        "if let Some(key) = other_key {",
+        "if let Some(key) = other_key.filter(|_| false) {",
+    ),
+    layer(
+        "attack 22: a key that another route reads otherwise is taken for that of any record",
+        ROUTE,
+        "Self::OfTheSameRequestBy(ReadBy::Only(routes)) => is_same() && routes.contains(&record.operation),",
+        "Self::OfTheSameRequestBy(ReadBy::Only(_)) => is_same(),",
+    ),
+    layer(
+        "attack 22: another request's record under another width is taken for this one's",
+        ROUTE,
+        "Self::OfTheSameRequest => is_same(),",
+        "Self::OfTheSameRequest => is_same() || true,",
     ),
     layer(
         "attack 22: accepted work of a renamed route is left to wait",

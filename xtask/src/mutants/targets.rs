@@ -185,8 +185,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     gateway(
         "the key is forwarded as it was spelled",
         SERVICE,
-        "    key::respell(&mut head.headers, &key, policy.key.syntax);\n",
-        "    let _ = &mut head;\n",
+        "key::respell(&mut head.headers, &key, policy.key.syntax);",
+        "{ let _ = &mut head; head.headers.get(key::IDEMPOTENCY_KEY).cloned() };",
     ),
     gateway(
         "a revoked credential gets the stored response",

@@ -29,8 +29,12 @@ fn today() -> Route {
     Route::of_requests("lenient", policy, pattern, requests)
 }
 
+fn address(scope: &Scope) -> Address {
+    Address { scope: scope.clone(), key: Key::from_text("k").unwrap() }
+}
+
 fn at(scope: &Scope) -> RecordId {
-    RecordId::of(&Address { scope: scope.clone(), key: Key::from_text("k").unwrap() })
+    RecordId::of(&address(scope))
 }
 
 /// The scope before, and today's.
@@ -44,8 +48,8 @@ fn arrival(route: &Route, scope: Scope) -> Arrival {
 
 fn asked(route: &Route) -> Asked {
     let [_, own] = scopes(route);
-    let former = route.former_scopes(&own, "POST", PATH);
-    Asked::new(arrival(route, own)).or_in(former)
+    let former = route.former_addresses(&address(&own), "POST", PATH);
+    Asked::new(arrival(route, own)).or_at(former)
 }
 
 /// A retry found its record at the former address and was about to go on there, when the record
@@ -115,16 +119,16 @@ async fn attack_22_a_record_of_the_defaults_counts_only_for_the_same_request() {
     done(old, complete("sent")).await;
 
     let own = route.scope_of_request("acme", "POST", PATH).unwrap();
-    let former = route.former_scopes(&own, "POST", PATH);
+    let former = route.former_addresses(&address(&own), "POST", PATH);
     let other = Arrival { fingerprint: Fingerprint::from_parts(1, [8; 32]), ..arrival(&route, own.clone()) };
-    let mut asked = Asked::new(other).or_in(former.clone());
+    let mut asked = Asked::new(other).or_at(former.clone());
     drop(granted(engine.go_on(&route, &mut asked).await.unwrap()));
     assert_eq!(asked.id(), at(&own), "another request runs");
 
     let engine = start(shaky(), Options::default()).await;
     let old = granted(engine.arrive(&route, arrival(&route, before.clone())).await.unwrap());
     done(old, complete("sent")).await;
-    let mut asked = Asked::new(arrival(&route, own)).or_in(former);
+    let mut asked = Asked::new(arrival(&route, own)).or_at(former);
     let replay = engine.go_on(&route, &mut asked).await.unwrap();
     assert!(matches!(replay, Arrived::Replay { .. }), "the same request: {replay:?}");
     assert_eq!(asked.id(), at(&before));

@@ -142,7 +142,11 @@ fn call() -> Call {
 
 /// Sends it until it is over, and gives the answer.
 async fn settled(node: &Node) -> Reply {
-    let reply = call().send_until_settled(node.addr).await;
+    settled_of(call(), node).await
+}
+
+async fn settled_of(call: Call, node: &Node) -> Reply {
+    let reply = call.send_until_settled(node.addr).await;
     let Some(location) = reply.header("location").filter(|_| reply.status == 202) else { return reply };
     let asking = Call::anonymous("GET", location).tenant("acme").header("prefer", b"wait=20");
     within(asking.send(node.addr)).await
@@ -212,6 +216,79 @@ async fn attack_22_a_crowd_on_two_nodes_with_different_routes_executes_once() {
                 assert_eq!((reply.status, &*reply.body), (200, &b"run 1"[..]), "{profile} {deploy:?}");
             }
             assert_eq!(world.effects(), 1, "{profile} {deploy:?}");
+        }
+    }
+}
+
+/// Profiles of the defaults and of the one route that a deploy adds or removes. They differ in
+/// what tells keys apart, in how a key in quotes is read, or in both.
+const PAIRS: [(Profile, Profile); 6] = [
+    (Profile::Ietf, Profile::Lenient),
+    (Profile::Ietf, Profile::Accepted),
+    (Profile::Ietf, Profile::Stripe),
+    (Profile::Lenient, Profile::Ietf),
+    (Profile::Stripe, Profile::Payments),
+    (Profile::Accepted, Profile::Stripe),
+];
+
+/// Attack 22. A route was added under another profile than the defaults, or removed. Its scope was
+/// another, or it read the key in quotes otherwise, so the retry had a new record and was executed
+/// again.
+#[tokio::test]
+async fn attack_22_a_retry_finds_its_record_when_a_route_of_another_profile_is_added_or_removed() {
+    const ROUTE: &str = "POST /orders/{id}";
+    let keys = ["key-of-sixteen-or-more", "\"key-of-sixteen-or-more\""];
+    for ((defaults, route), key) in PAIRS.into_iter().flat_map(|pair| keys.map(|key| (pair, key))) {
+        let without = || Routes::all(defaults).unwrap();
+        let with = || without().route(ROUTE, route).unwrap();
+        // What the layer does not have any more, it must be told of.
+        let removed = || Routes::none().otherwise(Named::from(defaults).formerly([ROUTE])).unwrap();
+        for (deploy, before, after) in
+            [(Deploy::Added, without(), with()), (Deploy::Removed, with(), removed())]
+        {
+            // A route that takes quotes literally cannot tell how one that is gone read them.
+            let is_lost = reads_literally(defaults) && !reads_literally(route) && key.starts_with('"');
+            if deploy == Deploy::Removed && is_lost {
+                continue;
+            }
+            let world = World::new();
+            let (before, after) = (world.node(before).await, world.node(after).await);
+            let (about, order) = (format!("{defaults} with {route} {deploy:?}: {key}"), |body: &str| {
+                Call::post("/orders/17").key(key).json(body)
+            });
+            let first = settled_of(order("{}"), &before).await;
+            assert_eq!((first.status, &*first.body), (200, &b"run 1"[..]), "{about}");
+            let retry = settled_of(order("{}"), &after).await;
+            assert_eq!((retry.status, &*retry.body), (200, &b"run 1"[..]), "{about}");
+            assert_eq!(world.effects(), 1, "{about}");
+            // The same key of another request is another operation, or misuse; never that answer.
+            let other = settled_of(order("[]"), &after).await;
+            assert_ne!(&*other.body, b"run 1", "{about}: {other:?}");
+        }
+    }
+}
+
+fn reads_literally(profile: Profile) -> bool {
+    profile.policy().key.syntax == KeySyntax::Opaque
+}
+
+/// `k` and `"k"` are two keys to a route that takes them literally. Where another route of the
+/// layer reads them as one, they must not share an answer for that: the content of both requests
+/// is the same.
+#[tokio::test]
+async fn attack_22_two_keys_that_another_route_reads_as_one_do_not_share_an_answer() {
+    let stripe = || Routes::all(Profile::Stripe).unwrap().route("POST /ietf", Profile::Ietf).unwrap();
+    let mixed = || stripe().route("POST /orders/{id}", Profile::Lenient).unwrap();
+    let order = |key: &str| Call::post("/orders/17").key(key).json("{}");
+    for (before, after) in [(stripe(), mixed()), (mixed(), mixed()), (stripe(), stripe())] {
+        for (one, other) in [("k", "\"k\""), ("\"k\"", "k")] {
+            let world = World::new();
+            let (before, after) = (world.node(before.clone()).await, world.node(after.clone()).await);
+            order(one).send(before.addr).await.expect_first(200, "run 1");
+            order(other).send(after.addr).await.expect_first(200, "run 2");
+            // And each of them finds its own.
+            let retry = order(one).send(after.addr).await;
+            assert_eq!((retry.status, &*retry.body), (200, &b"run 1"[..]), "{one}");
         }
     }
 }
