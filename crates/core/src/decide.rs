@@ -198,7 +198,7 @@ fn rerun(record: &Record, arrival: &Arrival, now: Now) -> Step {
     let next = Record { request, expires_at: Some(until), ..record.clone() };
     match arrival.execution {
         Execution::Inline => execute(next, arrival.token, arrival.lease, arrival.attempt_deadline, now),
-        Execution::Deferred => Step::put(queued(&next, now.at, until, now), Decision::Accepted),
+        Execution::Deferred => Step::put(queued(&next, now.earliest(), until, now), Decision::Accepted),
     }
 }
 
@@ -214,7 +214,7 @@ fn begin(previous: Option<&Record>, arrival: &Arrival, now: Now) -> Step {
         }
         Execution::Deferred => {
             let until = now.at.plus(next.terms.retention);
-            Step::put(queued(&next, now.at, until, now), Decision::Accepted)
+            Step::put(queued(&next, now.earliest(), until, now), Decision::Accepted)
         }
     };
     match previous.map(|p| &p.state) {
@@ -506,7 +506,7 @@ fn sweep(record: &Record, now: Now) -> Step {
         CrashPolicy::Resume if record.request.is_some() || !nobody_came_back => Step::keep(Decision::Nothing),
         CrashPolicy::Restart if record.evidence.is_none() && may_be_queued => {
             let unaccounted = Record { unaccounted: true, ..record.clone() };
-            Step::put(queued(&unaccounted, now.at, rows::waiting_end(record), now), Decision::Done)
+            Step::put(queued(&unaccounted, now.earliest(), rows::waiting_end(record), now), Decision::Done)
                 .noting(Notice::Zombie)
         }
         CrashPolicy::Restart
@@ -806,7 +806,7 @@ fn ask(record: &Record, ask: Ask, now: Now) -> Step {
             Step::keep(Decision::Refused(Refusal::Changed))
         }
         (State::Unknown(doubt), Ask::Again { .. }) => {
-            asked_at(Doubt { reconcile_after: now.at, tries: 0, parked: false, since: doubt.since })
+            asked_at(Doubt { reconcile_after: now.earliest(), tries: 0, parked: false, since: doubt.since })
         }
         (_, Ask::Again { .. }) => Step::keep(Decision::Refused(Refusal::NotUnknown)),
         // Whoever has written since has claimed it, or settled it.
@@ -826,7 +826,7 @@ fn ask_soon(record: &Record, now: Now) -> Step {
     match &record.state {
         State::Unknown(doubt) if !doubt.parked && doubt.reconcile_after > now.at => {
             let mut next = touched(record, now);
-            next.state = State::Unknown(Doubt { reconcile_after: now.at, ..*doubt });
+            next.state = State::Unknown(Doubt { reconcile_after: now.earliest(), ..*doubt });
             Step::put(next, Decision::Done)
         }
         _ => Step::keep(Decision::Nothing),

@@ -64,10 +64,16 @@ impl Now {
         Self { at, error: Duration::ZERO }
     }
 
+    /// The earliest moment that this can be. What is due at once is due from here, by every clock.
+    #[must_use]
+    pub fn earliest(self) -> Timestamp {
+        self.at.minus(self.error)
+    }
+
     /// Even the slowest clock agrees that `moment` has come. For taking something from somebody else.
     #[must_use]
     pub fn is_surely_past(self, moment: Timestamp) -> bool {
-        self.at.minus(self.error) >= moment
+        self.earliest() >= moment
     }
 
     /// By some clock `moment` may have come. For giving up something of one's own.

@@ -46,6 +46,25 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "let since = now.at.plus(now.error);",
         "let since = now.at;",
     ),
+    core(
+        "attack 20: accepted work is due by the clock of the node that accepted it",
+        DECIDE,
+        "            Step::put(queued(&next, now.earliest(), until, now), Decision::Accepted)\n",
+        "            Step::put(queued(&next, now.at, until, now), Decision::Accepted)\n",
+    ),
+    core(
+        "attack 20: a doubt is due by the clock of the node that recorded it",
+        ROWS,
+        "reconcile_after: now.earliest(), tries: 0, parked: false",
+        "reconcile_after: now.at, tries: 0, parked: false",
+    ),
+    engine(
+        "attack 20: a step of this host's clock alone is told as time that has passed",
+        "lib",
+        SAMPLED,
+        "        now.error += ahead;\n",
+        "        now.at = now.at.plus(ahead / 2);\n        now.error += ahead / 2;\n",
+    ),
     engine(
         "attack 20: a node that starts counts horizons from before its start",
         "workers",

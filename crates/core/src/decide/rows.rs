@@ -96,7 +96,8 @@ pub const QUARANTINED: &str = "quarantined";
 pub(super) fn quarantined(begun: Record, windows: &str, now: Now) -> Record {
     // The latest moment that this can be: if an operator has it asked about, the horizon counts
     // from it.
-    let doubt = Doubt { since: now.at.plus(now.error), reconcile_after: now.at, tries: 0, parked: true };
+    let doubt =
+        Doubt { since: now.at.plus(now.error), reconcile_after: now.earliest(), tries: 0, parked: true };
     Record {
         state: State::Unknown(doubt),
         last_error: Some(Reason::new(QUARANTINED, windows)),
@@ -297,7 +298,7 @@ fn lapsed_now(record: &Record, now: Now) -> Record {
     next.state = State::InProgress;
     next.unaccounted = true;
     if let Some(grant) = &mut next.grant {
-        grant.lease_until = grant.lease_until.min(now.at.minus(now.error));
+        grant.lease_until = grant.lease_until.min(now.earliest());
         // Nor can a renewal that is under way bring it back.
         grant.attempt_deadline = grant.lease_until;
     }
@@ -316,7 +317,7 @@ pub(super) fn enter_unknown(record: &Record, reason: Reason, now: Now) -> Record
     next.evidence = None;
     // The latest moment that this can be: the horizon is counted from it, by other nodes' clocks.
     let since = now.at.plus(now.error);
-    next.state = State::Unknown(Doubt { since, reconcile_after: now.at, tries: 0, parked: false });
+    next.state = State::Unknown(Doubt { since, reconcile_after: now.earliest(), tries: 0, parked: false });
     next.last_error = Some(reason);
     next.settled_at = None;
     next.expires_at = unsettled_end(record);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oncegate_core::decide::{Arrival, Decision, Event, Misuse, Next, Notice};
+use oncegate_core::decide::{Arrival, Ask, Decision, Event, Misuse, Next, Notice};
 use oncegate_core::fingerprint::Fingerprint;
 use oncegate_core::problem::{self, Tried};
 use oncegate_core::record::{CrashPolicy, Record, RetentionFrom, State, StateKind, Terms};
@@ -14,6 +14,41 @@ use super::table::words;
 
 fn unsure(now: Now, error: Duration) -> Now {
     Now { error, ..now }
+}
+
+/// A node whose clock may be off by five minutes accepted work and recorded doubts that were due
+/// by its own time. To a node that knew the time better they lay in the future: nothing ran them,
+/// and nothing reported them.
+#[test]
+fn what_is_due_at_once_is_due_by_every_clock() {
+    let (late, early) = (unsure(at(1_000), 300 * S), at(700));
+    let accepted = row_after(None, &Event::Arrive(deferred(1)), late);
+    assert!(matches!(apply(Some(&accepted), &take(2), early).1.decision, Decision::Execute(_)));
+
+    let stored = Arrival { terms: terms(CrashPolicy::Restart), request: deferred(1).request, ..arrival(1) };
+    let (row, _) = granted(None, stored, at(0));
+    let queued = row_after(Some(&row), &Event::Sweep, late);
+    assert!(matches!(apply(Some(&queued), &take(2), early).1.decision, Decision::Execute(_)));
+
+    let (row, lease) = granted(None, arrival(1), at(0));
+    let doubted = row_after(Some(&row), &doubt(lease.holder), late);
+    let later = Ask::Claim { version: doubted.version, until: at(9_000).at };
+    let claimed = row_after(Some(&doubted), &Event::Ask(later), early);
+    let asked_soon = row_after(Some(&claimed), &Event::Ask(Ask::Soon), late);
+    let asked_again = Event::Ask(Ask::Again { version: claimed.version });
+    let asked_again = row_after(Some(&claimed), &asked_again, late);
+    for row in [doubted, asked_soon, asked_again] {
+        let claim = Ask::Claim { version: row.version, until: at(9_000).at };
+        assert_eq!(apply(Some(&row), &Event::Ask(claim), early).1.decision, Decision::Done, "{row:?}");
+        // But the horizon counts from the latest moment that it can have been.
+        assert!(matches!(&row.state, State::Unknown(doubt) if doubt.since == at(1_300).at));
+    }
+
+    // A pause is one by the clock of the node that pauses: it would ask, or send, again at once.
+    let released = row_after(None, &Event::Arrive(deferred(1)), at(0));
+    let (running, step) = apply(Some(&released), &take(1), at(0));
+    let released = row_after(running.as_ref(), &release(lease_of(&step).holder), late);
+    assert_eq!(released.state, State::Pending { run_after: late.at.plus(5 * S) });
 }
 
 /// Holders stop at end − ε, others lapse at end + ε: in between nobody may act.

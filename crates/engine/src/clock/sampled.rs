@@ -67,10 +67,9 @@ impl Sample {
         if ahead <= JUMP {
             return (now, Suspension::None);
         }
-        // Suspended, and so much time is gone; or the clock was set, and it is not. Between the
-        // two, until the store is asked.
-        now.at = now.at.plus(ahead / 2);
-        now.error += ahead / 2;
+        // Suspended, and so much time is gone; or the clock was set, and it is not. The time stays
+        // until the store is asked: a later one could not be taken back.
+        now.error += ahead;
         (now, Suspension::Possible)
     }
 }
@@ -181,6 +180,23 @@ mod tests {
         assert!(covers(now, at(1_000)), "if its clock was set: {now:?}");
         assert!(now.may_be_past(at(1_060)), "a lease of a minute may be over");
         assert!(!now.is_surely_past(at(1_060)), "the lease of another node is not taken for over");
+    }
+
+    /// The clock of this host was set forward by an hour, and the store's was not. Its time was
+    /// told as half an hour later until it was sampled again, and time never runs backwards: for
+    /// half an hour the node refused to execute, and what it wrote was due in the future.
+    #[test]
+    fn a_step_of_this_hosts_clock_alone_is_over_with_the_next_sample() {
+        let (sampler, taken, wall) = sampler();
+        let hour = Duration::from_hours(1);
+        let unsure = sampler.now(taken, wall + hour);
+        assert!(covers(unsure, at(1_000)) && unsure.error >= hour, "{unsure:?}");
+        assert_eq!(unsure.at, at(1_000), "a time that may not have come is not told");
+        let ms = Duration::from_millis(1);
+        let (taken, wall) = (taken + ms, wall + hour + ms);
+        sampler.keep(Sample { store: at(1_000).plus(ms), error: READING_ERROR, taken, wall });
+        assert_eq!(sampler.now(taken, wall), Now { at: at(1_000).plus(ms), error: READING_ERROR });
+        assert_eq!(sampler.steps.counts(), ClockSteps::default(), "the store's clock has not stepped");
     }
 
     #[test]
