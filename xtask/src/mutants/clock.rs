@@ -65,6 +65,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "        now.error += ahead;\n",
         "        now.at = now.at.plus(ahead / 2);\n        now.error += ahead / 2;\n",
     ),
+    engine("attack 20: an outage hides a step", "lib", SAMPLED, "            self.steps.begin(shown);\n", ""),
     engine(
         "attack 20: a node that starts counts horizons from before its start",
         "workers",

@@ -18,6 +18,10 @@ const JUMP: Duration = Duration::from_millis(500);
 /// How often the store is asked. In between the error grows, see [`DRIFT_DIVISOR`].
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 
+/// After so long without a sample a step may have come unseen, because the error has grown by a
+/// fifth of that.
+const UNWATCHED_MAX: Duration = Duration::from_secs(5);
+
 /// What the store's clock showed, and when.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
@@ -119,6 +123,8 @@ impl Sampler {
         let step = ClockStep::between(last.extrapolated(new.taken), shown);
         if let Some(step) = step {
             self.steps.note(step, shown);
+        } else if new.taken.saturating_duration_since(last.taken) > UNWATCHED_MAX {
+            self.steps.begin(shown);
         }
         if step.is_some() || new.error <= last.estimate(new.taken, new.wall).0.error {
             *last = new;
@@ -197,6 +203,30 @@ mod tests {
         sampler.keep(Sample { store: at(1_000).plus(ms), error: READING_ERROR, taken, wall });
         assert_eq!(sampler.now(taken, wall), Now { at: at(1_000).plus(ms), error: READING_ERROR });
         assert_eq!(sampler.steps.counts(), ClockSteps::default(), "the store's clock has not stepped");
+    }
+
+    /// The store could not be read for 30 seconds, and failed over to a server whose clock is 6
+    /// seconds ahead. That lies within the error of the extrapolation, so no step was noticed, and
+    /// a horizon ended 6 seconds early.
+    #[test]
+    fn attack_20_a_step_that_an_outage_may_hide_restarts_horizons() {
+        let (sampler, taken, wall) = sampler();
+        let after = |elapsed: Duration, store: Timestamp| Sample {
+            store,
+            error: READING_ERROR,
+            taken: taken + elapsed,
+            wall: wall + elapsed,
+        };
+        let second = Duration::from_secs(1);
+        for n in 1..=3 {
+            sampler.keep(after(n * second, at(1_000 + u64::from(n))));
+        }
+        assert_eq!(sampler.steps.steady_since(), Timestamp::FIRST, "it was watched all the time");
+        let shown = after(33 * second, at(1_033 + 6));
+        sampler.keep(shown);
+        assert_eq!(sampler.steps.steady_since(), shown.store.plus(READING_ERROR + NOTICED_WITHIN));
+        assert_eq!(sampler.steps.counts(), ClockSteps::default(), "nor is it known to be one");
+        assert_eq!(sampler.now(shown.taken, shown.wall), Now { at: shown.store, error: READING_ERROR });
     }
 
     #[test]

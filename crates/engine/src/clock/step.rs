@@ -52,8 +52,8 @@ impl Default for Steps {
 }
 
 impl Steps {
-    /// Notes that this node began to watch the clock. The clock may have stepped just before that,
-    /// unseen.
+    /// Notes that this node began to watch the clock, or watches it again after an outage. The
+    /// clock may have stepped just before that, unseen.
     pub(super) fn begin(&self, now: Now) {
         self.steady_from(now);
     }
