@@ -116,7 +116,10 @@ pub(crate) fn plain<B>(head: http::response::Parts, body: Read<B>) -> Response<R
 pub(crate) fn from_row<B>(row: Option<&Record>, about: &About<'_>) -> Response<ResponseBody<B>> {
     match row.map(|row| (&row.state, row)) {
         Some((State::Completed(answer), row)) => replay(answer, row.expires_at, about.policy),
-        Some((state @ (State::InProgress | State::Pending { .. }), _)) if about.policy.may_defer() => {
+        // 202 is a promise that a worker runs it, so only of what is deferred.
+        Some((state @ (State::InProgress | State::Pending { .. }), row))
+            if about.policy.may_defer() && row.execution == Execution::Deferred =>
+        {
             accepted(state.kind(), about)
         }
         Some((State::InProgress | State::Pending { .. }, _)) => {

@@ -352,6 +352,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "as_it_stands(if is_promised { deferred_by(next, arrival, now) } else { next })",
         "{ let _ = is_promised; as_it_stands(next) }",
     ),
+    Mutant {
+        name: "a fenced holder is answered 202 over an inline attempt",
+        package: "oncegate-tower",
+        test: "layer",
+        file: "crates/tower/src/answer.rs",
+        rule: "if about.policy.may_defer() && row.execution == Execution::Deferred =>",
+        without: "if about.policy.may_defer() && row.version == row.version =>",
+    },
     decide(
         "who is answered 202 over a lapsed attempt with recovery points is not served",
         "            accept_too(record, arrival, Decision::Accepted, now)\n        }",

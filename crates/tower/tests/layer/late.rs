@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::extract::Request;
 use oncegate_core::decide::{Decision, Event, Finding, Grounds, Retry, Verdict};
-use oncegate_core::policy::Profile;
+use oncegate_core::policy::{Policy, Profile};
 use oncegate_core::record::StateKind;
 use oncegate_core::response::{Answer, Response};
 use oncegate_core::time::Timestamp;
@@ -16,7 +16,7 @@ use oncegate_store::faulty::{Fault, Faulty};
 use oncegate_store::memory::MemoryStore;
 
 use crate::client::{Call, Connection};
-use crate::stage::{Gate, HandClock, Stage, gated, id_of, numbered, simple};
+use crate::stage::{Gate, HandClock, Stage, gated, id_of, numbered, policy, simple};
 
 const LEASE: Duration = Duration::from_mins(1);
 
@@ -34,9 +34,13 @@ struct Lapsed {
 }
 
 async fn lapsed() -> Lapsed {
+    lapsed_under(Profile::Ietf.policy()).await
+}
+
+async fn lapsed_under(policy: Policy) -> Lapsed {
     let clock = HandClock::new();
     let store = MemoryStore::with_clock(clock.clock());
-    let (gate, stage) = gated(store.clone(), Profile::Ietf).await;
+    let (gate, stage) = gated(store.clone(), policy).await;
     let client = call().open(stage.addr).await;
     gate.entered().await;
     clock.turn(LEASE);
@@ -128,6 +132,27 @@ async fn a_late_holder_overwrites_nothing_of_a_newer_attempt() {
     late.gate.open();
     newer.reply().await.unwrap().expect_first(200, "run 2");
     call().send(late.stage.addr).await.expect_replay(200, "run 2");
+    assert_eq!(late.stage.runs(), 2);
+}
+
+/// The same where clients may prefer to be answered later. The newer attempt runs for its client,
+/// so the older holder's was told 202 for what no worker would ever run.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_holder_beside_a_newer_inline_attempt_is_promised_nothing() {
+    let policy = policy(Profile::Ietf, |policy| policy.respond_async = true);
+    let mut late = lapsed_under(policy).await;
+    assert_eq!(late.drive(&Event::Sweep).await, Decision::Done);
+    assert_eq!(late.did_not_happen().await, Decision::Done);
+    let mut newer = call().open(late.stage.addr).await;
+    late.gate.entered().await;
+    // The older one passes the gate first.
+    late.gate.open();
+    late.client.reply().await.unwrap().expect_problem(409, "in_progress");
+    // A client that prefers it is: a worker runs it then if this attempt does not.
+    let later = call().header("prefer", b"respond-async").send(late.stage.addr).await;
+    assert_eq!(later.status, 202, "{later:?}");
+    late.gate.open();
+    newer.reply().await.unwrap().expect_first(200, "run 2");
     assert_eq!(late.stage.runs(), 2);
 }
 

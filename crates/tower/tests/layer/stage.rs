@@ -71,9 +71,10 @@ impl<S: Store> Stage<S> {
                 next.run(request).await
             }
         };
+        let layer = Idempotency::new(engine.clone(), scope::header("x-tenant"), routes);
         let app = Router::new()
             .fallback(counted)
-            .layer(Idempotency::new(engine.clone(), scope::header("x-tenant"), routes))
+            .layer(layer.serve_operations_at("/operations/"))
             .layer(middleware::from_fn(noticed));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
