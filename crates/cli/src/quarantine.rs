@@ -25,6 +25,9 @@ const NODES_HAVE_READ: Duration = Duration::from_secs(5);
 /// `outcome_unknown` and becomes a dead letter. A key's time is that of its UUID version 7, or of
 /// the configured request_time_header; a key without either counts as inside the window.
 ///
+/// A key may have been made before the backup and first executed after it. So subtract the longest
+/// time between the making of a key and its last retry from the moment of the backup.
+///
 /// Needs the store itself (--store): gateways refuse everything after a restore.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -45,7 +48,8 @@ enum Command {
 struct Declare {
     #[command(flatten)]
     source: Where,
-    /// When the backup was taken: RFC 3339, or seconds since 1970
+    /// When the backup was taken, less the longest time between the making of a key and its last
+    /// retry: RFC 3339, or seconds since 1970
     #[arg(long, value_name = "TIME", required = true)]
     since: Option<String>,
     /// When the store was restored [default: now]
@@ -133,6 +137,11 @@ async fn declare(args: &Declare) -> Result<ExitCode, Trouble> {
         )
         .as_bytes(),
     );
+    say(format_args!(
+        "a key without a record whose time is before {} runs, also if it was first executed after the backup: if \
+         clients may still retry such keys, declare an earlier window too",
+        shown(since)
+    ));
     say(format_args!(
         "nodes that start now apply it at once, running nodes within a few seconds; send them traffic only \
          after that. Held-back keys are in `oncegate dead list`. When you are done: oncegate quarantine \
