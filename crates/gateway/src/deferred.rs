@@ -1,8 +1,8 @@
 //! Accepted requests, run later: the stored request goes to the upstream as if its client had just sent it.
 //!
 //! What the proxy has to say of a client (who it is, by what it came, which host it asked for) is
-//! stored beside the headers that the
-//! layer stores, and put back here.
+//! stored beside the headers that the layer stores, with what a trusted proxy in front said of it,
+//! and put back here.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -12,11 +12,12 @@ use http::{Extensions, Request};
 use oncegate::AnyStore;
 use oncegate_core::record::Record;
 use oncegate_engine::{Finisher, Finishing, Held, Left, Route, Runs};
+use oncegate_tower::headers::connection_options;
 use oncegate_tower::{AlsoKept, NoBody, RequestBody};
 use tower_service::Service;
 
 use crate::proxy::{Outgoing, Proxy, client_host};
-use crate::public::{Peer, Public, Secure};
+use crate::public::{Peer, Public, Secure, is_of_proxies};
 
 const PEER: HeaderName = HeaderName::from_static("oncegate-peer");
 const PROTO: HeaderName = HeaderName::from_static("oncegate-proto");
@@ -36,6 +37,14 @@ pub(crate) fn of_client<B>(request: &Request<B>) -> AlsoKept {
     }
     if request.extensions().get::<Secure>().is_some() {
         kept.insert(PROTO, HeaderValue::from_static("https"));
+    }
+    // What an untrusted peer said was removed when the request came.
+    let headers = request.headers();
+    let is_of_connection =
+        |name: &str| connection_options(headers).any(|option| option.eq_ignore_ascii_case(name));
+    let is_forwarded = |name: &str| is_of_proxies(name) && !is_of_connection(name);
+    for (name, value) in headers.iter().filter(|(name, _)| is_forwarded(name.as_str())) {
+        kept.append(name.clone(), value.clone());
     }
     AlsoKept(kept)
 }
@@ -95,7 +104,13 @@ mod tests {
 
     #[test]
     fn what_is_kept_of_a_client_is_put_back() {
-        let mut request = Request::post("http://shop.example/orders").body(()).unwrap();
+        let request = Request::post("http://shop.example/orders")
+            .header("connection", "X-Forwarded-Port")
+            .header("x-forwarded-port", "of this connection")
+            .header("x-forwarded-for", "203.0.113.9")
+            .header("x-forwarded-for", "10.0.0.3")
+            .header("x-trace", "1");
+        let mut request = request.body(()).unwrap();
         request.extensions_mut().insert(Peer("192.0.2.7:4711".parse().unwrap()));
         request.extensions_mut().insert(Secure);
         let AlsoKept(mut headers) = of_client(&request);
@@ -103,8 +118,9 @@ mod tests {
         put_back(&mut headers, &mut extensions);
         assert_eq!(extensions.get::<Peer>().unwrap().0.to_string(), "192.0.2.7:4711");
         assert!(extensions.get::<Secure>().is_some());
-        assert_eq!(headers.len(), 1);
         assert_eq!(headers["host"], "shop.example");
+        let hops: Vec<_> = headers.get_all("x-forwarded-for").iter().map(HeaderValue::as_bytes).collect();
+        assert_eq!((hops, headers.len()), (vec![&b"203.0.113.9"[..], b"10.0.0.3"], 3));
         // By plain HTTP, from nobody that is known.
         let AlsoKept(mut headers) = of_client(&Request::post("/orders").body(()).unwrap());
         let mut extensions = Extensions::new();

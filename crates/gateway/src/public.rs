@@ -39,6 +39,7 @@ use crate::reconcile::Webhook;
 use webhooks::Ear;
 
 pub(crate) use client_body::{BodyFault, BodyRules, ClientBody, Progress};
+pub(crate) use names::is_of_proxies;
 pub(crate) use oncegate_tower::Peer;
 pub(crate) use peers::{PeerConnection, PeerLimit, PeerUpload, PeerUsage, Peers};
 

@@ -179,8 +179,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     corpus(
         "X-Forwarded-* of a client is kept",
         SCOPE,
-        "(name.starts_with(\"x-forwarded-\") && name != \"x-forwarded-for\")",
-        "false",
+        "is_of_proxies(name.as_str()) && *name != \"x-forwarded-for\"",
+        "name.as_str() == \"forwarded\"",
     ),
     gateway(
         "the key is forwarded as it was spelled",

@@ -6,7 +6,7 @@ use http::request::Parts;
 use ipnet::IpNet;
 use oncegate_tower::scope::{self, Tenant};
 
-use crate::public::Peer;
+use crate::public::{Peer, is_of_proxies};
 
 /// Where the tenant comes from.
 ///
@@ -59,10 +59,8 @@ impl ScopeRule {
         {
             request.extensions_mut().insert(Stripped);
         }
-        let is_of_proxies = |name: &&http::HeaderName| {
-            let name = name.as_str();
-            name == "forwarded" || (name.starts_with("x-forwarded-") && name != "x-forwarded-for")
-        };
+        let is_of_proxies =
+            |name: &&http::HeaderName| is_of_proxies(name.as_str()) && *name != "x-forwarded-for";
         while let Some(name) = request.headers().keys().find(is_of_proxies).cloned() {
             request.headers_mut().remove(name);
         }

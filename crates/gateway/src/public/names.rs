@@ -81,6 +81,11 @@ pub(super) fn override_header(headers: &HeaderMap, is_safe: bool) -> Option<&Hea
     })
 }
 
+/// Whether only a proxy in front can say it of a client: from any other peer it is forged.
+pub(crate) fn is_of_proxies(name: &str) -> bool {
+    name == "forwarded" || name.starts_with("x-forwarded-")
+}
+
 /// Proxies say many things about their clients in such headers.
 fn is_forwarded(name: &str) -> bool {
     name.get(..12).is_some_and(|start| reads_as(start, "x-forwarded-") || start == "x-forwarded-")

@@ -67,6 +67,15 @@ async fn attack_33_a_tenant_named_by_the_forwarded_host_is_kept() {
     let seen = stage.upstream.last();
     assert_eq!(seen.header("x-forwarded-host"), Some("acme.shop.test"), "{seen:?}");
     assert!(seen.headers.iter().all(|(name, _)| !name.starts_with("oncegate-")), "{seen:?}");
+    // With the credentials it goes, and the gateway says the host that it was asked for.
+    let dropped = defaults("accepted", "credentials = \"dropped\"");
+    let stage = Stage::numbered(&format!("{scope}{dropped}")).await;
+    let call = Call::pay("one").header("x-forwarded-host", "acme.shop.test");
+    accepted(&stage.send(&call.header("x-forwarded-port", "443")).await);
+    stage.upstream.ran(1).await;
+    let seen = stage.upstream.last();
+    let values = ["x-forwarded-host", "x-forwarded-port"].map(|name| seen.header(name));
+    assert_eq!(values, [Some("api.test"), Some("443")], "{seen:?}");
 }
 
 /// The operator says that the upstream does not take such requests for authorized ones.

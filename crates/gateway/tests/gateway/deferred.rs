@@ -83,6 +83,42 @@ async fn a_client_may_prefer_it_where_the_route_allows_it() {
     assert_eq!(reply.header("preference-applied"), None);
 }
 
+/// Deferred, a request reached the upstream with the address of the proxy alone, and as plain HTTP.
+#[tokio::test]
+async fn what_a_trusted_proxy_says_of_its_client_goes_with_a_deferred_request() {
+    let names = ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-forwarded-port"];
+    let call = |key: &str| {
+        Call::pay(key)
+            .header("x-forwarded-for", "203.0.113.9, 198.51.100.4")
+            .header("x-forwarded-for", "10.0.0.3")
+            .header("x-forwarded-proto", "https")
+            .header("x-forwarded-host", "shop.test")
+            .header("x-forwarded-port", "443")
+            .header("forwarded", "for=203.0.113.9;proto=https")
+    };
+    let of = |seen: &Seen| names.map(|name| seen.values(name).join(", "));
+    let own = "for=127.0.0.1;host=\"api.test\";proto=http";
+    for (peers, forwarded, host, proto, port) in [
+        ("127.0.0.0/8", format!("for=203.0.113.9;proto=https, {own}"), "shop.test", "https", "443"),
+        ("192.0.2.1", own.to_owned(), "api.test", "http", ""),
+    ] {
+        let scope = format!("[scope]\nfrom = \"authorization\"\ntrusted_peers = [\"{peers}\"]\n");
+        let stage = Stage::numbered(&format!("{scope}{}", defaults("ietf", "respond_async = true"))).await;
+        stage.send(&call("now")).await.expect_first(200, "run 1");
+        let inline = of(&stage.upstream.last());
+        expect_accepted(&stage.send(&call("later").header("prefer", "respond-async")).await, "pending");
+        stage.upstream.ran(2).await;
+        let deferred = stage.upstream.last();
+        assert_eq!(of(&deferred), inline, "{peers}: deferred, then inline");
+        assert_eq!(
+            [&inline[0], &inline[2], &inline[3], &inline[4]],
+            [&forwarded, host, proto, port],
+            "{peers}"
+        );
+        assert!(deferred.headers.iter().all(|(name, _)| !name.starts_with("oncegate-")), "{deferred:?}");
+    }
+}
+
 /// A retry gets what the location gives, also if it does not prefer it any more; an inline one that is busy is no promise of anybody's.
 #[tokio::test]
 async fn a_retry_of_what_was_accepted_is_told_so_whatever_it_prefers() {
