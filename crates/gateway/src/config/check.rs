@@ -130,7 +130,7 @@ fn listen(file: &File, given: &Given, source: &Source<'_>) -> Result<Listen, Con
         body_timeout: limits::span(typed.body_timeout.as_ref(), limits::BODY_TIMEOUT, source)?,
         body_deadline: limits::span(typed.body_deadline.as_ref(), limits::BODY_DEADLINE, source)?,
         body_rate_min: typed.body_rate_min.as_ref().map_or(limits::BODY_RATE_MIN, |rate| rate.get_ref().0),
-        idle_timeout: typed.idle_timeout.map_or(Duration::from_secs(75), |span| span.0),
+        idle_timeout: typed.idle_timeout.as_ref().map_or(Duration::from_secs(75), |span| span.get_ref().0),
         tunnel_idle_timeout: reconcile::span_of(
             typed.tunnel_idle_timeout.as_ref(),
             Duration::from_mins(10),

@@ -49,7 +49,7 @@ pub(crate) struct Listen {
     pub(crate) body_timeout: Option<Spanned<Span>>,
     pub(crate) body_deadline: Option<Spanned<Span>>,
     pub(crate) body_rate_min: Option<Spanned<Size>>,
-    pub(crate) idle_timeout: Option<Span>,
+    pub(crate) idle_timeout: Option<Spanned<Span>>,
     pub(crate) tunnel_idle_timeout: Option<Spanned<Span>>,
     pub(crate) connections_max: Option<Spanned<Count>>,
 }
@@ -233,7 +233,7 @@ pub(crate) struct Rules {
     pub(crate) respond_async: Option<bool>,
     pub(crate) request_headers: Option<Spanned<Vec<String>>>,
     pub(crate) credentials: Option<Spanned<Word<Credentials>>>,
-    pub(crate) key_required: Option<bool>,
+    pub(crate) key_required: Option<Spanned<bool>>,
     pub(crate) key_empty: Option<Word<EmptyKey>>,
     pub(crate) key_syntax: Option<Word<KeySyntax>>,
     pub(crate) key_chars_min: Option<Spanned<Count>>,

@@ -68,6 +68,7 @@ pub(super) fn warnings(config: &Config, file: &File) -> Vec<(Range<usize>, Strin
     const TIMEOUT_MAX: Duration = Duration::from_mins(5);
     const DEADLINE_MAX: Duration = Duration::from_hours(2);
     const TUNNEL_MAX: Duration = Duration::from_hours(24);
+    const IDLE_MAX: Duration = Duration::from_hours(1);
     // A higher minimum rate shuts out clients on slow networks.
     const RATE_MAX: u64 = 64 << 10;
 
@@ -78,6 +79,14 @@ pub(super) fn warnings(config: &Config, file: &File) -> Vec<(Range<usize>, Strin
             "listen.header_timeout = \"{}\": a client that sends no whole head holds a connection for so long; set {} or less",
             shown(listen.header_timeout),
             shown(TIMEOUT_MAX)
+        );
+        warnings.push((typed.span(), words));
+    }
+    if let Some(typed) = file.listen.idle_timeout.as_ref().filter(|_| listen.idle_timeout > IDLE_MAX) {
+        let words = format!(
+            "listen.idle_timeout = \"{}\": a client that asks for nothing more holds a connection for so long; set {} or less",
+            shown(listen.idle_timeout),
+            shown(IDLE_MAX)
         );
         warnings.push((typed.span(), words));
     }

@@ -79,7 +79,7 @@ const CLIENT_RETRY: Duration = Duration::from_hours(1);
 const TOMBSTONE: Duration = Duration::from_hours(720);
 
 /// Methods that may be protected.
-const METHODS: [&str; 4] = ["POST", "PATCH", "PUT", "DELETE"];
+pub(super) const METHODS: [&str; 4] = ["POST", "PATCH", "PUT", "DELETE"];
 
 /// Methods that change nothing, by RFC 9110 and RFC 10008; CONNECT is never forwarded.
 const SAFE: [&str; 6] = ["GET", "HEAD", "OPTIONS", "QUERY", "TRACE", "CONNECT"];
@@ -393,7 +393,7 @@ fn overlay(policy: &mut Policy, rules: &Rules, source: &Source<'_>) -> Result<()
         policy.fingerprint_headers.sort();
     }
     policy.respond_async = rules.respond_async.unwrap_or(policy.respond_async);
-    policy.key.required = rules.key_required.unwrap_or(policy.key.required);
+    policy.key.required = rules.key_required.as_ref().map_or(policy.key.required, |given| *given.get_ref());
     policy.keeps_cookies = rules.keep_cookies.unwrap_or(policy.keeps_cookies);
     policy.horizon = rules.horizon.map(|span| span.0).or(policy.horizon);
     for (place, given) in [

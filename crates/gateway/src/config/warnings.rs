@@ -1,6 +1,9 @@
 //! Settings that are allowed and risky: each warning has the line of its setting and a remedy.
 
+mod protection;
+
 use std::net::IpAddr;
+use std::ops::Range;
 use std::time::Duration;
 
 use oncegate_core::fingerprint::Mode;
@@ -23,12 +26,13 @@ use super::{Config, Given};
 use crate::reconcile::{RecordAt, Target};
 
 pub(super) fn warnings(config: &Config, file: &File, given: &Given, source: &Source<'_>) -> Vec<String> {
-    let mut warnings = check_protection(config, file, source);
+    let mut warnings = protection::check(config, file, given, source);
     warnings.extend(check_store(config, file, source));
     warnings.extend(admin::warning(&config.admin, &file.admin, source));
     warnings.extend(secret_file::warnings(file, given, source));
     warnings.extend(check_transport(config, file, given, source));
     warnings.extend(check_removed_keys(config, file, source));
+    warnings.extend(check_trail(config, file, source));
     let from_request = request::warnings(&file.request).into_iter();
     warnings.extend(from_request.map(|(span, words)| format!("{}{words}", source.line(Some(span)))));
     let from_limits = limits::warnings(config, file).into_iter();
@@ -40,7 +44,7 @@ pub(super) fn warnings(config: &Config, file: &File, given: &Given, source: &Sou
     let rules = std::iter::once(&config.otherwise).chain(&config.routes);
     for (rule, typed) in rules.zip(typed).filter(|(rule, _)| !rule.is_off()) {
         warnings.extend(check_times(rule, typed, config, source));
-        warnings.extend(check_comparison(rule, typed, source));
+        warnings.extend(check_comparison(rule, typed, profile_at(typed, given), source));
         warnings.extend(check_credentials(rule, typed, file, source));
         if let Some(words) = rule.probe.as_deref().and_then(|probe| reconcile::warning(probe, &rule.policy)) {
             let span = typed.probe.as_ref().map(Spanned::span).or_else(|| place(typed));
@@ -50,8 +54,14 @@ pub(super) fn warnings(config: &Config, file: &File, given: &Given, source: &Sou
     warnings
 }
 
+/// Where a rule's profile was typed, unless the command line has replaced it.
+fn profile_at(typed: &file::Rules, given: &Given) -> Option<Range<usize>> {
+    let is_replaced = typed.pattern.is_none() && given.profile.is_some();
+    typed.profile.as_ref().filter(|_| !is_replaced).map(Spanned::span)
+}
+
 /// Where a rule begins.
-fn place(typed: &file::Rules) -> Option<std::ops::Range<usize>> {
+fn place(typed: &file::Rules) -> Option<Range<usize>> {
     typed.pattern.as_ref().map(Spanned::span).or(typed.profile.as_ref().map(Spanned::span))
 }
 
@@ -77,22 +87,6 @@ fn check_transport(config: &Config, file: &File, given: &Given, source: &Source<
     exposed.collect()
 }
 
-fn check_protection(config: &Config, file: &File, source: &Source<'_>) -> Vec<String> {
-    let mut warnings = Vec::new();
-    let defaults = source.line(file.defaults.profile.as_ref().map(Spanned::span));
-    if config.otherwise.is_off() && config.routes.iter().all(Rule::is_off) {
-        warnings.push(format!(
-            "{defaults}nothing is protected: the profile is \"off\" and no route says otherwise"
-        ));
-    } else if config.otherwise.is_off() {
-        warnings.push(format!(
-            "{defaults}defaults.profile = \"off\": a path that no route matches passes unprotected, also one \
-             that the upstream reads as a route's; protect by default, and switch off single routes"
-        ));
-    }
-    warnings
-}
-
 fn check_removed_keys(config: &Config, file: &File, source: &Source<'_>) -> Option<String> {
     let line = source.line(file.workers.removed_keys_for.as_ref().map(Spanned::span));
     config.workers.removed_keys_for.is_zero().then(|| {
@@ -101,6 +95,25 @@ fn check_removed_keys(config: &Config, file: &File, source: &Source<'_>) -> Opti
              again, and neither metrics nor the audit trail show it; drop the setting"
         )
     })
+}
+
+/// A trail that does not tell what happened to a record that is still there.
+fn check_trail(config: &Config, file: &File, source: &Source<'_>) -> Option<String> {
+    let kept = config.workers.options.audit_retention;
+    let typed = file.route.iter().map(Spanned::get_ref).chain([&file.defaults]);
+    let rules = config.rules().zip(typed).filter(|(rule, _)| !rule.is_off());
+    let (longest, typed) = rules.max_by_key(|(rule, _)| rule.policy.retention)?;
+    if kept >= longest.policy.retention {
+        return None;
+    }
+    let of_rule = || typed.retention.as_ref().map(Spanned::span).or_else(|| place(typed));
+    let line = source.line(file.workers.audit_retention.as_ref().map(Spanned::span).or_else(of_rule));
+    Some(format!(
+        "{line}workers.audit_retention = \"{}\": the audit trail of {} ends before its records; set {} or more",
+        shown(kept),
+        longest.pattern,
+        shown(longest.policy.retention)
+    ))
 }
 
 fn check_scope(config: &Config, file: &File, source: &Source<'_>) -> Vec<String> {
@@ -193,13 +206,25 @@ fn check_credentials(rule: &Rule, typed: &file::Rules, file: &File, source: &Sou
 }
 
 /// What a reused key is not compared by.
-fn check_comparison(rule: &Rule, typed: &file::Rules, source: &Source<'_>) -> Vec<String> {
+fn check_comparison(
+    rule: &Rule,
+    typed: &file::Rules,
+    profile: Option<Range<usize>>,
+    source: &Source<'_>,
+) -> Vec<String> {
     let mut warnings = Vec::new();
-    if let Some(word) = typed.mismatch.as_ref().filter(|word| word.get_ref().0 == Mismatch::Replay) {
+    // A route that has it from the defaults is not warned about beside them.
+    let is_own = typed.mismatch.is_some() || typed.profile.is_some() || rule.pattern == "*";
+    if rule.policy.mismatch == Mismatch::Replay && is_own {
+        let of_profile = format!("profile = \"{}\" has mismatch = \"replay\"", rule.profile);
+        let (span, setting, remedy) = match &typed.mismatch {
+            Some(word) => (Some(word.span()), "mismatch = \"replay\"", "drop the setting"),
+            None => (profile, of_profile.as_str(), "set mismatch = 422"),
+        };
         warnings.push(format!(
-            "{}{}: mismatch = \"replay\": a key that is used for another request gets the first one's response, and the \
-             other request is not executed; drop the setting, so that it is refused",
-            source.line(Some(word.span())),
+            "{}{}: {setting}: a key that is used for another request gets the first one's response, and the \
+             other request is not executed; {remedy}, so that it is refused",
+            source.line(span),
             rule.pattern
         ));
     }
@@ -256,7 +281,7 @@ fn preauthorize_warning(
     rule: &Rule,
     typed: &file::Rules,
     defaults: &Rule,
-) -> Option<(std::ops::Range<usize>, &'static str)> {
+) -> Option<(Range<usize>, &'static str)> {
     let span = typed.preauthorize.as_ref()?.span();
     let Some(asked) = &rule.preauthorize else {
         let words = "preauthorize = \"off\": a caller whose credential was revoked still gets what is stored under it; \

@@ -75,6 +75,98 @@ fn nothing_protected_and_deadlines_that_come_first() {
     );
 }
 
+/// Each equals `defaults.profile = "off"`: a spelling of a path that no route matches, and the
+/// upstream reads as a route's, passes without a key.
+#[test]
+fn paths_that_pass_beside_protected_routes() {
+    let beside = |path: &str| {
+        format!("a path that the upstream reads as {path}, and the gateway does not, passes without")
+    };
+    // Methods that [defaults] does not protect: one warning for each.
+    let puts = "[[route]]\nmatch = \"PUT /orders/{id}\"\nprofile = \"payments\"\n\
+                [[route]]\nmatch = \"PUT /carts/{id}\"\n[[route]]\nmatch = \"DELETE /orders/{id}\"\n";
+    check(
+        puts,
+        &[
+            &format!(
+                "line 6: PUT /orders/{{id}}: {} a record; add PUT to defaults.methods",
+                beside("this route's")
+            ),
+            &format!(
+                "line 11: DELETE /orders/{{id}}: {} a record; add DELETE to defaults.methods",
+                beside("this route's")
+            ),
+        ],
+    );
+    check(&format!("[defaults]\nmethods = [\"POST\", \"PUT\", \"DELETE\"]\n{puts}"), &[]);
+    check(&format!("[[route]]\nmatch = \"PUT /{{*rest}}\"\n{}", puts.replace("DELETE", "POST")), &[]);
+    check(
+        "[[route]]\nmatch = \"PURGE /x\"",
+        &[&format!(
+            "line 6: PURGE /x: {} a record; add a route with match = \"PURGE /{{*rest}}\"",
+            beside("this route's")
+        )],
+    );
+    // Routes without protection that match what others protect.
+    let route = |pattern: &str, rule: &str| format!("[[route]]\nmatch = \"{pattern}\"\n{rule}\n");
+    let pay = route("POST /a/pay", "profile = \"payments\"");
+    for wide in ["POST /{*rest}", "POST /a/{*rest}", "POST /a/{x}", "POST /{x}/pay"] {
+        check(
+            &format!("{pay}{}", route(wide, "profile = \"off\"")),
+            &[&format!(
+                "line 10: {wide}: profile = \"off\": {} a record; protect it, or match only the paths that may pass",
+                beside("POST /a/pay")
+            )],
+        );
+    }
+    for narrow in ["POST /b/{*rest}", "POST /a/pay/{x}", "PATCH /{*rest}"] {
+        check(&format!("{pay}{}", route(narrow, "profile = \"off\"")), &[]);
+    }
+    check(
+        &format!("{pay}{}", route("POST /a/{*rest}", "key_required = false")),
+        &[&format!(
+            "line 10: POST /a/{{*rest}}: key_required = false: {} a key; require keys, or match only the paths that may pass",
+            beside("POST /a/pay")
+        )],
+    );
+    // Keys that are optional wherever no route matches.
+    let words =
+        format!("{} a key; require keys, and make them optional on single routes", beside("POST /a/pay"));
+    check(
+        &format!("[defaults]\nkey_required = false\n{pay}"),
+        &[&format!("line 6: defaults.key_required = false: {words}")],
+    );
+    check(
+        &format!("[defaults]\nprofile = \"stripe\"\n{pay}"),
+        &[&format!("line 6: defaults.profile = \"stripe\" has key_required = false: {words}")],
+    );
+    check("[defaults]\nprofile = \"stripe\"\n[[route]]\nmatch = \"POST /a\"", &[]);
+    check(&format!("[defaults]\nprofile = \"stripe\"\nkey_required = true\n{pay}"), &[]);
+}
+
+#[test]
+fn connections_and_trails_that_are_kept_too_long_or_too_short() {
+    check("[listen]\nidle_timeout = \"1h\"", &[]);
+    check(
+        "[listen]\nidle_timeout = \"30d\"",
+        &[
+            "line 6: listen.idle_timeout = \"30d\": a client that asks for nothing more holds a connection for so long; set 1h or less",
+        ],
+    );
+    let trail = |retention: &str| {
+        format!(
+            "workers.audit_retention = \"{retention}\": the audit trail of POST /x ends before its records"
+        )
+    };
+    let route = "[[route]]\nmatch = \"POST /x\"\nretention = \"500d\"\n";
+    check(
+        &format!("{route}[workers]\naudit_retention = \"1d\""),
+        &[&format!("line 9: {}; set 500d or more", trail("1d"))],
+    );
+    check(route, &[&format!("line 7: {}; set 500d or more", trail("400d"))]);
+    check(&format!("{route}[workers]\naudit_retention = \"500d\""), &[]);
+}
+
 #[test]
 fn requests_with_two_readings_that_pass() {
     let warnings = |text: &str| {
@@ -142,6 +234,21 @@ fn requests_that_are_not_compared() {
             "line 9: POST /x: fingerprint = \"none\": a key that is used again with another body gets the first one's response; use \"raw\" for bodies that are not JSON",
         ],
     );
+    // The profile says it, too.
+    let lenient = "profile = \"lenient\" has mismatch = \"replay\": a key that is used for another request gets the first one's response, and the other request is not executed; set mismatch = 422, so that it is refused";
+    check(
+        "[defaults]\nprofile = \"lenient\"\n[[route]]\nmatch = \"POST /x\"",
+        &[&format!("line 6: *: {lenient}")],
+    );
+    check("[[route]]\nmatch = \"POST /x\"\nprofile = \"lenient\"", &[&format!("line 7: POST /x: {lenient}")]);
+    check("[[route]]\nmatch = \"POST /x\"\nprofile = \"lenient\"\nmismatch = 422", &[]);
+    let given = Given {
+        upstream: Some("http://127.0.0.1:3000".to_owned()),
+        profile: Some("lenient".to_owned()),
+        ..Given::default()
+    };
+    let warnings = Config::parse(None, "[defaults]\nprofile = \"ietf\"", &given).unwrap().warnings;
+    assert!(warnings.contains(&format!("*: {lenient}")), "{warnings:?}");
 }
 
 /// The file of the store is looked at, and neither opened nor created.
@@ -439,14 +546,54 @@ keys_are_never_reused = true
 happened = [{ pointer = "/type", equals = "paid" }]
 answer = { status = 201 }
 "#;
+    expect_warnings_of_risky_lines(TEXT);
+    // The same where `[defaults]` protects.
+    let protected = r#"
+[listen]
+idle_timeout = "30d" # risky
+[scope]
+from = "header"
+header = "x-tenant"
+trusted_peers = ["10.0.0.0/8"]
+[workers]
+audit_retention = "1d" # risky
+[defaults]
+key_required = false # risky
+[[route]]
+match = "POST /payments"
+profile = "payments"
+[[route]]
+match = "PUT /payments/{id}" # risky
+profile = "payments"
+[[route]]
+match = "POST /files/pay"
+profile = "payments"
+[[route]]
+match = "POST /files/{*rest}"
+profile = "off" # risky
+[[route]]
+match = "PATCH /files/pay"
+profile = "payments"
+[[route]]
+match = "PATCH /files/{*rest}"
+key_required = false # risky
+[[route]]
+match = "POST /quotes"
+profile = "lenient" # risky
+"#;
+    expect_warnings_of_risky_lines(protected);
+}
+
+#[track_caller]
+fn expect_warnings_of_risky_lines(text: &str) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("oncegate.toml");
-    std::fs::write(&path, TEXT).unwrap();
+    std::fs::write(&path, text).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
     let secrets = [("SECRET".to_owned(), Secret::new("whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz"))];
     let environment = Environment::Only(secrets.into_iter().collect());
     let given = Given { upstream: Some("http://127.0.0.1:3000".to_owned()), environment, ..Given::default() };
-    let warnings = Config::parse(Some(&path), TEXT, &given).unwrap().warnings;
+    let warnings = Config::parse(Some(&path), text, &given).unwrap().warnings;
     let mut warned: Vec<usize> = Vec::new();
     for words in &warnings {
         let (line, words) = words.strip_prefix("line ").unwrap().split_once(": ").unwrap();
@@ -455,7 +602,7 @@ answer = { status = 201 }
         assert!(words.split_once("; ").is_some_and(|(_, remedy)| remedy.len() > 10), "{words}");
     }
     warned.sort_unstable();
-    let lines = TEXT.lines().enumerate().filter(|(_, line)| line.ends_with("# risky"));
+    let lines = text.lines().enumerate().filter(|(_, line)| line.ends_with("# risky"));
     let risky: Vec<_> = lines.map(|(number, _)| number + 1).collect();
     assert_eq!(warned, risky, "{warnings:#?}");
 }
