@@ -354,7 +354,6 @@ fn overlay(policy: &mut Policy, rules: &Rules, source: &Source<'_>) -> Result<()
         policy.execution => rules.execution,
         policy.key.empty => rules.key_empty,
         policy.key.syntax => rules.key_syntax,
-        policy.forward_key => rules.forward_key,
         policy.scope => rules.scope,
         policy.stored => rules.stored,
         policy.server_error => rules.server_error,
@@ -369,6 +368,9 @@ fn overlay(policy: &mut Policy, rules: &Rules, source: &Source<'_>) -> Result<()
     }
     if let Some(given) = &rules.fingerprint {
         policy.fingerprint = given.get_ref().0.clone();
+    }
+    if let Some(given) = &rules.forward_key {
+        policy.forward_key = given.get_ref().0;
     }
     if let Some(given) = &rules.mismatch {
         policy.mismatch = given.get_ref().0;
@@ -395,7 +397,7 @@ fn overlay(policy: &mut Policy, rules: &Rules, source: &Source<'_>) -> Result<()
     policy.respond_async = rules.respond_async.unwrap_or(policy.respond_async);
     policy.key.required = rules.key_required.as_ref().map_or(policy.key.required, |given| *given.get_ref());
     policy.keeps_cookies = rules.keep_cookies.unwrap_or(policy.keeps_cookies);
-    policy.horizon = rules.horizon.map(|span| span.0).or(policy.horizon);
+    policy.horizon = rules.horizon.as_ref().map(|span| span.get_ref().0).or(policy.horizon);
     for (place, given) in [
         (&mut policy.lease, &rules.lease),
         (&mut policy.attempt_deadline, &rules.attempt_deadline),

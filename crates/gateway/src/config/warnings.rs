@@ -1,6 +1,7 @@
 //! Settings that are allowed and risky: each warning has the line of its setting and a remedy.
 
 mod protection;
+mod refused;
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -40,6 +41,7 @@ pub(super) fn warnings(config: &Config, file: &File, given: &Given, source: &Sou
     warnings.extend(check_scope(config, file, source));
     warnings.extend(check_webhooks(config, file, source));
     warnings.extend(check_preauthorization(config, file, source));
+    warnings.extend(refused::check(config, file, source));
     let typed = std::iter::once(&file.defaults).chain(file.route.iter().map(Spanned::get_ref));
     let rules = std::iter::once(&config.otherwise).chain(&config.routes);
     for (rule, typed) in rules.zip(typed).filter(|(rule, _)| !rule.is_off()) {

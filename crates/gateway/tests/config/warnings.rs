@@ -167,6 +167,55 @@ fn connections_and_trails_that_are_kept_too_long_or_too_short() {
     check(&format!("{route}[workers]\naudit_retention = \"500d\""), &[]);
 }
 
+/// Invented credentials: the row of a caller that the upstream refuses stays for the whole
+/// retention where an effect of it may still be found out.
+#[test]
+fn rows_of_refused_callers_that_are_kept() {
+    let secrets = [("SECRET", "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz")];
+    let expect = |text: &str, expected: &[(&str, &str)]| {
+        let words = "the record of a caller that the upstream refuses is kept for all of its retention (2d), so that \
+                     invented credentials fill the store; set preauthorize";
+        let expected: Vec<_> =
+            expected.iter().map(|(before, why)| format!("{before}: {why}: {words}")).collect();
+        let mut warnings = parse_with(&secrets, text).unwrap().warnings;
+        warnings.retain(|words| !words.contains("scope.") && !words.contains("preauthorize = \"off\""));
+        assert_eq!(warnings, expected, "{text}");
+    };
+    let route = "[defaults]\nretention = \"2d\"\n[[route]]\nmatch = \"POST /x\"\nprofile = \"payments\"\n";
+    let asks = "preauthorize = { url = \"/auth\" }\n";
+    let asked = route.replace("[defaults]\n", &format!("[defaults]\n{asks}"));
+    let probe = "[route.probe]\nurl = \"/x?{key}&{life}\"\nhappened = [200]\nanswer = { status = 200 }\n";
+    expect(route, &[]);
+    for (setting, why) in [
+        ("horizon = \"1m\"\n", "horizon"),
+        ("forward_key = \"derived\"\n", "forward_key = \"derived\""),
+        (probe, "probe"),
+    ] {
+        expect(&format!("{route}{setting}"), &[("line 6: POST /x", why)]);
+        expect(&format!("{route}{asks}{setting}"), &[]);
+        expect(&format!("{asked}{setting}"), &[]);
+        expect(&format!("{asked}preauthorize = \"off\"\n{setting}"), &[("line 8: POST /x", why)]);
+    }
+    // Said once where routes have it from [defaults], and where a webhook concerns all of them.
+    let inherits = "[[route]]\nmatch = \"POST /y\"\n";
+    let defaults = "[defaults]\nretention = \"2d\"\nhorizon = \"1m\"\n";
+    expect(&format!("{defaults}{inherits}"), &[("line 3: *", "horizon")]);
+    let webhook = "[[webhook]]\nname = \"w\"\nscheme = \"standard\"\nsecrets = [\"env:SECRET\"]\n\
+                   record = { reference = \"/id\" }\nhappened = [{ pointer = \"/type\", equals = \"paid\" }]\n\
+                   answer = { status = 201 }\n";
+    expect(&format!("{route}{inherits}{webhook}"), &[("line 8: *", "[[webhook]]")]);
+    let off = route.replace("retention = \"2d\"", "profile = \"off\"");
+    let warnings = parse_with(&secrets, &format!("{off}{webhook}")).unwrap().warnings;
+    assert!(warnings.iter().any(|words| words.starts_with("line 4: POST /x: [[webhook]]: ")), "{warnings:?}");
+    // A proxy in front has verified who asks, unless some are anonymous.
+    check(&format!("{route}horizon = \"1m\""), &[]);
+    let scope = "[scope]\nfrom = \"header\"\nheader = \"x-tenant\"\ntrusted_peers = [\"10.0.0.0/8\"]\n";
+    expect(
+        &format!("{scope}anonymous = \"share\"\n{route}horizon = \"1m\""),
+        &[("line 11: POST /x", "horizon")],
+    );
+}
+
 #[test]
 fn requests_with_two_readings_that_pass() {
     let warnings = |text: &str| {
@@ -531,6 +580,7 @@ retention = "10m" # risky
 mismatch = "replay" # risky
 fingerprint = "none" # risky
 preauthorize = "off" # risky
+horizon = "1m" # risky
 [[route]]
 match = "POST /b"
 profile = "accepted"

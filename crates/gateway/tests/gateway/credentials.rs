@@ -131,6 +131,22 @@ async fn attack_33_a_caller_that_is_refused_twice_is_parked() {
     }
 }
 
+/// Where an effect may be found out later, the row of a refused caller stays. A caller that is
+/// refused before leaves none.
+#[tokio::test]
+async fn preauthorize_keeps_refused_callers_out_of_the_store() {
+    for setting in ["horizon = \"1m\"", "forward_key = \"derived\""] {
+        for (asks, row) in [("", Some("failed_retryable")), ("preauthorize = { url = \"/auth\" }", None)] {
+            let rules = defaults("ietf", &format!("{setting}\n{asks}"));
+            let stage = Stage::new(refusing(401).await, &rules).await;
+            let made_up = Call::anonymous("POST", "/payments").header("authorization", "made-up").key("one");
+            let reply = stage.send(&made_up).await;
+            assert_eq!((reply.status, stage.runs()), (401, 1), "{setting}, {asks}");
+            assert_eq!(stage.state("one").await.as_deref(), row, "{setting}, {asks}");
+        }
+    }
+}
+
 /// `Authorization: made-up` left a row for the whole retention.
 #[tokio::test]
 async fn rows_of_refused_callers_live_for_seconds() {
