@@ -18,6 +18,7 @@ use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, 
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use oncegate::AnyStore;
+use oncegate_core::policy::Policy;
 use oncegate_core::problem::{Code, Problem};
 use oncegate_engine::{Engine, Finisher, Route};
 use oncegate_tower::{
@@ -28,7 +29,7 @@ use tower_layer::Layer as _;
 use tower_service::Service as _;
 
 use crate::ask::Asker;
-use crate::config::{Config, RequestRules, ScopeRule, Upstream};
+use crate::config::{Config, HostHeader, RequestRules, ScopeRule, Upstream};
 use crate::deferred::{self, Later};
 use crate::gateway::StartError;
 use crate::listener::HttpService;
@@ -92,6 +93,8 @@ struct Current {
     request: RequestRules,
     /// Headers that the configuration names.
     named_headers: Vec<HeaderName>,
+    /// Whether any route names the host among the headers of its fingerprint.
+    may_compare_host: bool,
     webhooks: Vec<Webhook>,
 }
 
@@ -172,7 +175,8 @@ impl Public {
             let kept = deferred::of_client(&request);
             request.extensions_mut().insert(kept);
         }
-        if let Some(host) = target_host(&request, &self.upstream) {
+        if self.upstream.host == HostHeader::Client || current.compares_host(&request) {
+            let host = target_host(&request, &self.upstream);
             request.extensions_mut().insert(host);
         }
         let (method, address) = (request.method().clone(), request.uri().clone());
@@ -254,6 +258,7 @@ impl Current {
         let layered = layer.layer(proxy.clone());
         let finisher = layer.finisher(Later(proxy.clone()));
         let may_defer = config.rules().any(|rule| rule.policy.may_defer());
+        let may_compare_host = config.rules().any(|rule| names_host(&rule.policy));
         Ok(Self {
             layer,
             layered,
@@ -263,8 +268,15 @@ impl Current {
             routes,
             request: config.request_rules(),
             named_headers: config.named_headers(),
+            may_compare_host,
             webhooks: config.webhooks.clone(),
         })
+    }
+
+    /// Whether the route of a request names the host among the headers of its fingerprint.
+    fn compares_host<B>(&self, request: &Request<B>) -> bool {
+        let route = || self.routes.of(request.method(), path::matched(request.uri().path()));
+        self.may_compare_host && route().is_some_and(|route| names_host(route.policy()))
     }
 
     /// The route that a request means, also if its path is ambiguous or not normalized yet: for
@@ -278,6 +290,10 @@ impl Current {
         }
         of(normal)
     }
+}
+
+fn names_host(policy: &Policy) -> bool {
+    policy.fingerprint_headers.iter().any(|name| **name == *header::HOST.as_str())
 }
 
 /// What a request without protection is told that got no answer.

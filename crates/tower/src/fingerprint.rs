@@ -1,6 +1,7 @@
 //! Step 5: what makes two requests the same.
 
 use http::HeaderValue;
+use http::header::HOST;
 use http::request::Parts;
 use oncegate_core::fingerprint::{self, Content, Fingerprints};
 use oncegate_core::policy::Policy;
@@ -10,7 +11,7 @@ use crate::route;
 
 /// The host that a request is for, where one service answers for several hosts. A server in front
 /// of the layer puts it into the request's extensions, in one spelling; it is then part of the
-/// fingerprint.
+/// fingerprint, in place of a header `host` that the policy names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetHost(pub Box<str>);
 
@@ -21,8 +22,11 @@ pub(crate) fn of(policy: &Policy, request: &Parts, body: &[u8]) -> Result<Finger
         return Err(Problem::new(Code::RequestInvalid, words));
     }
     let values = |name: &str| request.headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
-    let headers: Vec<_> = policy.fingerprint_headers.iter().map(|name| (&**name, values(name))).collect();
     let host = request.extensions.get::<TargetHost>().map(|TargetHost(host)| &**host);
+    // The header may be another than the host of the address, and is in another spelling.
+    let is_host = |name: &str| host.is_some() && name.eq_ignore_ascii_case(HOST.as_str());
+    let names = policy.fingerprint_headers.iter().filter(|name| !is_host(name));
+    let headers: Vec<_> = names.map(|name| (&**name, values(name))).collect();
     fingerprint::of_request(&policy.fingerprint, &content, &headers, host)
         .map_err(|error| Problem::new(Code::RequestInvalid, format!("{error}. Nothing was executed.")))
 }

@@ -15,9 +15,9 @@ use oncegate_core::record::{CrashPolicy, Execution, StoredRequest};
 use crate::scope::Tenant;
 
 /// Headers that are stored with a deferred request, whatever its route names; in its extensions.
-/// One that is stored already is left out, and so is one that identifies the caller where
-/// credentials are dropped. For a service that puts the layer in front of another one, and must
-/// know more of the client than its request says.
+/// They take the place of what the request says under the same names; those that identify the
+/// caller are left out where credentials are dropped. For a service that puts the layer in front
+/// of another one, and must know more of the client than its request says.
 #[derive(Clone, Debug, Default)]
 pub struct AlsoKept(pub HeaderMap);
 
@@ -59,9 +59,15 @@ pub(crate) fn store(
     }
     if let Some(AlsoKept(also)) = head.extensions.get().filter(|_| is_deferred) {
         let is_dropped = |name: &HeaderName| credentials == Credentials::Dropped && identity.contains(name);
-        let is_new = |name: &HeaderName| !headers.contains_key(name) && !is_dropped(name);
-        let new: Vec<_> = also.iter().filter(|(name, _)| is_new(name)).map(owned).collect();
-        headers.extend(new);
+        let mut also = also.clone();
+        while let Some(name) = also.keys().find(|name| is_dropped(name)).cloned() {
+            also.remove(name);
+        }
+        // The host that was compared may be in the address, and another one in the header.
+        for name in also.keys() {
+            headers.remove(name);
+        }
+        headers.extend(also.iter().map(owned));
     }
     // As the inner service sees it: an outer router may have stripped a prefix.
     let target = head.uri.path_and_query().map_or("/", |target| target.as_str());

@@ -44,8 +44,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
     gateway(
         "one host's answer is replayed to another",
         PUBLIC,
-        "if let Some(host) = target_host(&request, &self.upstream) {",
-        "if let Some(host) = target_host(&request, &self.upstream).filter(|_| false) {",
+        "if self.upstream.host == HostHeader::Client || current.compares_host(&request) {",
+        "if current.compares_host(&request) {",
+    ),
+    gateway(
+        "one host's answer is replayed to another where the route names the host",
+        PUBLIC,
+        "self.may_compare_host && route()",
+        "self.may_compare_host && false && route()",
+    ),
+    gateway(
+        "a deferred request is run for the host of a header that does not count",
+        "crates/tower/src/stored.rs",
+        "for name in also.keys() {\n            headers.remove(name);",
+        "for name in also.keys() {\n            let _ = name;",
     ),
     gateway(
         "records of earlier releases, which have no host, are not found",

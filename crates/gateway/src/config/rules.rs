@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderName;
+use http::header::HOST;
 use oncegate_core::policy::{
     AfterDoubt, Credentials, KeyForm, KeyPattern, Policy, Profile, ScopeWidth, WhileInProgress,
 };
@@ -273,9 +274,9 @@ fn headers_of(names: &Spanned<Vec<String>>, source: &Source<'_>) -> Result<Vec<B
         let Ok(parsed) = name.parse::<HeaderName>() else {
             return Err(source.error(&names.span(), format!("{name:?} is not the name of a header")));
         };
-        if parsed == http::header::HOST {
-            let words = "\"host\" needs no setting: where the upstream is told the client's, by upstream.host = \
-                         \"client\", it is part of the fingerprint and of stored requests already; leave it out";
+        if parsed == HOST {
+            let words = "\"host\" needs no setting here: it is stored with deferred requests, and told as X-Forwarded-Host, \
+                         in any case; leave it out, or compare it by fingerprint_headers";
             return Err(source.error(&names.span(), words));
         }
         if is_gateways(&parsed) {
@@ -286,6 +287,17 @@ fn headers_of(names: &Spanned<Vec<String>>, source: &Source<'_>) -> Result<Vec<B
             kept.push(parsed.as_str().into());
         }
     }
+    Ok(kept)
+}
+
+/// Names of headers in the fingerprint, sorted. The host may be one of them: it is compared as the
+/// client asked for it, in one spelling.
+fn compared_headers(names: &Spanned<Vec<String>>, source: &Source<'_>) -> Result<Vec<Box<str>>, ConfigError> {
+    let is_host = |name: &String| name.eq_ignore_ascii_case(HOST.as_str());
+    let (host, others): (Vec<_>, Vec<_>) = names.get_ref().iter().cloned().partition(is_host);
+    let mut kept = headers_of(&Spanned::new(names.span(), others), source)?;
+    kept.extend(host.first().map(|_| HOST.as_str().into()));
+    kept.sort();
     Ok(kept)
 }
 
@@ -391,8 +403,7 @@ fn overlay(policy: &mut Policy, rules: &Rules, source: &Source<'_>) -> Result<()
         policy.credentials = given.get_ref().0;
     }
     if let Some(names) = &rules.fingerprint_headers {
-        policy.fingerprint_headers = headers_of(names, source)?;
-        policy.fingerprint_headers.sort();
+        policy.fingerprint_headers = compared_headers(names, source)?;
     }
     policy.respond_async = rules.respond_async.unwrap_or(policy.respond_async);
     policy.key.required = rules.key_required.as_ref().map_or(policy.key.required, |given| *given.get_ref());

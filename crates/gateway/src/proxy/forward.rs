@@ -230,16 +230,13 @@ fn own_host(upstream: &Upstream) -> HeaderValue {
     HeaderValue::from_str(upstream.authority.as_str()).unwrap_or(HeaderValue::from_static(""))
 }
 
-/// The host that the upstream is told, where it is the client's, in one spelling: in lower case,
-/// without the port that the client's scheme has by default. It is part of the fingerprint.
-pub(crate) fn target_host<B>(request: &Request<B>, upstream: &Upstream) -> Option<TargetHost> {
-    if upstream.host != HostHeader::Client {
-        return None;
-    }
+/// The host that the client asks for, in one spelling: in lower case, without the port that the
+/// client's scheme has by default. Put into a request's extensions, it is part of the fingerprint.
+pub(crate) fn target_host<B>(request: &Request<B>, upstream: &Upstream) -> TargetHost {
     let host = client_host(request.uri(), request.headers()).unwrap_or_else(|| own_host(upstream));
     let host = String::from_utf8_lossy(host.as_bytes()).to_ascii_lowercase();
     let is_secure = request.extensions().get::<Secure>().is_some();
-    Some(TargetHost(without_default_port(&host, is_secure).into()))
+    TargetHost(without_default_port(&host, is_secure).into())
 }
 
 fn without_default_port(host: &str, is_secure: bool) -> &str {

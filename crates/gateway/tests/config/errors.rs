@@ -185,7 +185,7 @@ const WRONG: &[(&str, &str)] = &[
     ("[defaults]\nrequest_headers = [\"a b\"]", "2:19: \"a b\" is not the name of a header"),
     (
         "[defaults]\nrequest_headers = [\"Host\"]",
-        "2:19: \"host\" needs no setting: where the upstream is told the client's, by upstream.host = \"client\", it is part of the fingerprint and of stored requests already; leave it out",
+        "2:19: \"host\" needs no setting here: it is stored with deferred requests, and told as X-Forwarded-Host, in any case; leave it out, or compare it by fingerprint_headers",
     ),
     (
         "[defaults]\nrequest_headers = [\"TE\"]",

@@ -4,7 +4,7 @@
 use tokio::io::AsyncReadExt as _;
 
 use crate::client::{Call, Connection, send_raw, within};
-use crate::gateway::{Stage, config};
+use crate::gateway::{Stage, config, defaults};
 use crate::reply::Reply;
 
 const CLIENTS: &str = "[upstream]\nhost = \"client\"";
@@ -85,13 +85,52 @@ async fn records_without_a_host_are_still_found() {
     assert_eq!(after.runs(), 1);
 }
 
-/// The host needs no setting of its own, and the refusal of `fingerprint_headers = ["host"]` says
-/// so.
+/// The upstream is told the client's host as X-Forwarded-Host and Forwarded in any case. One that
+/// answers by it had its answers replayed to other hosts.
+#[tokio::test]
+async fn one_hosts_answer_is_never_replayed_to_another_where_the_route_names_the_host() {
+    let route = "[[route]]\nmatch = \"POST /x\"\nfingerprint_headers = [\"Host\", \"x-shop\"]\n";
+    let stage = Stage::numbered(route).await;
+    pay(&stage, "/x", "a").await.expect_first(200, "run 1");
+    let seen = stage.upstream.last();
+    assert_eq!(seen.header("x-forwarded-host"), Some("a"), "{seen:?}");
+    pay(&stage, "/x", "b").await.expect_problem_of_operation(422, "key_reused");
+    pay(&stage, "http://b/x", "a").await.expect_problem_of_operation(422, "key_reused");
+    for (target, host) in [("/x", "A:80"), ("/x/", "a"), ("http://a/x", "b")] {
+        pay(&stage, target, host).await.expect_replay(200, "run 1");
+    }
+    assert_eq!(stage.runs(), 1);
+    // Not on other routes.
+    let call = |host: &str| {
+        format!(
+            "POST /y HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer acme\r\nIdempotency-Key: two\r\n\
+             Content-Length: 2\r\n\r\n{{}}"
+        )
+    };
+    send_raw(stage.addr(), call("a")).await.expect_first(200, "run 2");
+    send_raw(stage.addr(), call("b")).await.expect_replay(200, "run 2");
+}
+
+/// The host in the request line counts, also for what is run later.
+#[tokio::test]
+async fn a_deferred_request_keeps_the_host_that_was_compared() {
+    let stage = Stage::numbered(&defaults("accepted", "fingerprint_headers = [\"host\"]")).await;
+    assert_eq!(pay(&stage, "http://b.test/x", "a.test").await.status, 202);
+    stage.upstream.ran(1).await;
+    let seen = stage.upstream.last();
+    assert_eq!(seen.header("x-forwarded-host"), Some("b.test"), "{seen:?}");
+    assert_eq!(seen.header("host"), Some(&*stage.upstream.addr.to_string()), "{seen:?}");
+}
+
+/// Where the host is named in vain, the refusal says why.
 #[test]
-fn the_refusal_of_host_as_a_fingerprint_header_says_why() {
-    let refused = std::panic::catch_unwind(|| {
-        config("http://127.0.0.1:1", "[defaults]\nfingerprint_headers = [\"host\"]")
-    });
-    let words = *refused.unwrap_err().downcast::<String>().unwrap();
-    assert!(words.contains("upstream.host = \"client\"") && words.contains("already"), "{words}");
+fn the_refusal_of_host_as_a_stored_header_says_why() {
+    for setting in
+        ["request_headers = [\"host\"]", "preauthorize = { url = \"/auth\", headers = [\"Host\"] }"]
+    {
+        let refused =
+            std::panic::catch_unwind(|| config("http://127.0.0.1:1", &format!("[defaults]\n{setting}")));
+        let words = *refused.unwrap_err().downcast::<String>().unwrap();
+        assert!(words.contains("X-Forwarded-Host") && words.contains("fingerprint_headers"), "{words}");
+    }
 }
