@@ -45,6 +45,39 @@ fn the_examples_run_and_record_it() {
     }
 }
 
+/// The token and all records crossed the network in clear text.
+#[test]
+fn no_example_sends_a_token_in_clear_text() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
+    let mut folders = vec![folder];
+    let mut with_token = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = fs::read_to_string(&path).unwrap();
+            if !text.contains("ONCEGATE_ADMIN_TOKEN") {
+                continue;
+            }
+            let urls = text.split(|char: char| !char.is_ascii_graphic() || "\"'=".contains(char));
+            let is_exposed = |url: &&str| url.starts_with("http://") && !url.starts_with("http://127.0.0.1:");
+            let exposed: Vec<_> = urls.filter(is_exposed).collect();
+            assert!(exposed.is_empty(), "{}: {exposed:?}", path.display());
+            with_token.push(path.file_name().unwrap().to_owned());
+        }
+    }
+    with_token.sort();
+    assert_eq!(with_token, ["compare-cronjob.yaml", "oncegate-compare.service"]);
+    let job = deployed("kubernetes/compare-cronjob.yaml");
+    let (_, trusted) = job.split_once("- name: ONCEGATE_ADMIN_CA\n").unwrap();
+    let file = trusted.lines().next().unwrap().trim().strip_prefix("value: ").unwrap();
+    let (folder, _) = file.rsplit_once('/').unwrap();
+    assert!(job.contains(&format!("mountPath: {folder}\n")), "{file} is not mounted");
+}
+
 /// Differences are an alert, and not a failed unit or a job that is tried again.
 #[test]
 fn differences_are_no_failure_of_the_run() {
