@@ -25,6 +25,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "if false {",
     ),
     gateway(
+        "admin: the audit API is open to everyone",
+        "crates/gateway/src/admin.rs",
+        "            .route(\"/api/v1/audit\", get(audit::list))\n            \
+         .route(\"/api/v1/comparisons\", post(audit::record_comparison))\n            \
+         .route(\"/api/v1/counts\", get(api::counts))\n            \
+         .route(\"/api/v1/openapi.json\", get(openapi::document))\n            \
+         .layer(middleware::from_fn_with_state(self.clone(), access::check));",
+        "            .route(\"/api/v1/counts\", get(api::counts))\n            \
+         .route(\"/api/v1/openapi.json\", get(openapi::document))\n            \
+         .layer(middleware::from_fn_with_state(self.clone(), access::check))\n            \
+         .route(\"/api/v1/audit\", get(audit::list))\n            \
+         .route(\"/api/v1/comparisons\", post(audit::record_comparison));",
+    ),
+    gateway(
         "admin: only one of several hosts must be a loopback name",
         ACCESS,
         "all.all(|is_loopback| is_loopback)",
