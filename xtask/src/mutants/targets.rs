@@ -190,9 +190,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     corpus(
         "X-Forwarded-* of a client is kept",
-        SCOPE,
-        "is_of_proxies(name.as_str()) && *name != \"x-forwarded-for\"",
-        "name.as_str() == \"forwarded\"",
+        NAMES,
+        "name == \"forwarded\" || name.starts_with(\"x-forwarded-\") ||",
+        "name == \"forwarded\" ||",
+    ),
+    corpus(
+        "X-Real-IP of a client is kept",
+        NAMES,
+        "name.starts_with(\"x-forwarded-\") || OF_ADDRESSES.contains(&name)",
+        "name.starts_with(\"x-forwarded-\")",
     ),
     gateway(
         "the key is forwarded as it was spelled",

@@ -48,8 +48,7 @@ impl ScopeRule {
     }
 
     /// Removes what only a trusted proxy may say of a client, with or without a key: the header
-    /// that names the tenant, `Forwarded`, and `X-Forwarded-*` except the list `X-Forwarded-For`,
-    /// which goes on with the peer's own address.
+    /// that names the tenant, `Forwarded`, `X-Forwarded-*`, and the headers that say its address.
     pub(crate) fn strip_untrusted<B>(&self, request: &mut http::Request<B>) {
         if self.is_trusted(request.extensions()) {
             return;
@@ -59,9 +58,7 @@ impl ScopeRule {
         {
             request.extensions_mut().insert(Stripped);
         }
-        let is_of_proxies =
-            |name: &&http::HeaderName| is_of_proxies(name.as_str()) && *name != "x-forwarded-for";
-        while let Some(name) = request.headers().keys().find(is_of_proxies).cloned() {
+        while let Some(name) = request.headers().keys().find(|name| is_of_proxies(name.as_str())).cloned() {
             request.headers_mut().remove(name);
         }
     }

@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderName};
 /// Headers that decide what a request is, who sent it or how it is framed. Servers that turn
 /// headers into variables (CGI, WSGI, PHP) read `Content_Type` as `Content-Type`, and some of them
 /// `Content.Type` too.
-const THAT_MATTER: [&str; 12] = [
+const THAT_MATTER: [&str; 10] = [
     "content-encoding",
     "content-length",
     "content-type",
@@ -16,8 +16,40 @@ const THAT_MATTER: [&str; 12] = [
     "oncegate-original-uri",
     "proxy-authorization",
     "transfer-encoding",
+];
+
+/// Headers by which proxies say which address a client has, besides `Forwarded` and
+/// `X-Forwarded-*`.
+const OF_ADDRESSES: [&str; 29] = [
+    "ali-cdn-real-ip",
+    "cf-connecting-ip",
+    "cf-connecting-ipv6",
+    "cf-pseudo-ipv4",
+    "client-ip",
+    "cloudfront-viewer-address",
+    "do-connecting-ip",
+    "fastly-client-ip",
+    "fly-client-ip",
+    "forwarded-for",
+    "incap-client-ip",
+    "proxy-client-ip",
+    "remote-addr",
     "true-client-ip",
+    "wl-proxy-client-ip",
+    "x-azure-clientip",
+    "x-azure-socketip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "x-envoy-external-address",
+    "x-forwarded",
+    "x-nf-client-connection-ip",
+    "x-original-forwarded-for",
+    "x-originating-ip",
     "x-real-ip",
+    "x-remote-addr",
+    "x-remote-ip",
+    "x-sucuri-clientip",
+    "x-vercel-forwarded-for",
 ];
 
 /// Headers by which some frameworks let a client replace the method,
@@ -45,7 +77,8 @@ const THAT_REPLACE_TARGETS: [&str; 7] = [
 /// `_`, `.` and the like are read as `-`. `named` are those that the configuration names.
 pub(super) fn has_collision(headers: &HeaderMap, named: &[HeaderName]) -> bool {
     let of_clients = headers.keys().filter(|name| is_odd(name)).any(|name| {
-        let mut lists = THAT_MATTER.into_iter().chain(THAT_REPLACE_METHODS).chain(THAT_REPLACE_TARGETS);
+        let replacing = THAT_REPLACE_METHODS.into_iter().chain(THAT_REPLACE_TARGETS);
+        let mut lists = THAT_MATTER.into_iter().chain(OF_ADDRESSES).chain(replacing);
         let is_beside = || headers.keys().any(|other| reads_as(name.as_str(), other.as_str()));
         lists.any(|other| reads_as(name.as_str(), other))
             || is_forwarded(name.as_str())
@@ -83,7 +116,7 @@ pub(super) fn override_header(headers: &HeaderMap, is_safe: bool) -> Option<&Hea
 
 /// Whether only a proxy in front can say it of a client: from any other peer it is forged.
 pub(crate) fn is_of_proxies(name: &str) -> bool {
-    name == "forwarded" || name.starts_with("x-forwarded-")
+    name == "forwarded" || name.starts_with("x-forwarded-") || OF_ADDRESSES.contains(&name)
 }
 
 /// Proxies say many things about their clients in such headers.

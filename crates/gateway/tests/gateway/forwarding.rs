@@ -88,7 +88,7 @@ async fn who_asked_and_by_which_way() {
     assert_eq!(seen.values("via"), ["1.0 before", "1.1 oncegate"]);
     let own = "for=127.0.0.1;host=\"api.test\";proto=http";
     assert_eq!(seen.values("forwarded"), [own], "a client's own is dropped");
-    assert_eq!(seen.values("x-forwarded-for"), ["192.0.2.1", "127.0.0.1"]);
+    assert_eq!(seen.values("x-forwarded-for"), ["127.0.0.1"]);
     assert_eq!(seen.header("x-forwarded-host"), Some("api.test"));
     assert_eq!(seen.header("x-forwarded-proto"), Some("http"));
 }

@@ -311,6 +311,51 @@ async fn a_forwarded_host_of_a_client_is_dropped() {
     }
 }
 
+/// An upstream that decides by address believed any client that said it came from 10.0.0.1.
+#[tokio::test]
+async fn only_trusted_peers_say_a_clients_address() {
+    const NAMES: [&str; 8] = [
+        "X-Forwarded-For",
+        "X-Real-IP",
+        "True-Client-IP",
+        "X-Client-IP",
+        "CF-Connecting-IP",
+        "X-Cluster-Client-IP",
+        "Fastly-Client-IP",
+        "X-Original-Forwarded-For",
+    ];
+    let stage = Stage::numbered(&format!("{HEADER}{}", defaults("lenient", ""))).await;
+    let call = |key: &str| {
+        let call = NAMES.into_iter().fold(Call::pay(key), |call, name| call.header(name, "10.0.0.1"));
+        NAMES.into_iter().fold(call, |call, name| call.header(&name.to_lowercase(), "10.0.0.2"))
+    };
+    let get = NAMES.into_iter().fold(Call::get("/"), |call, name| call.header(name, "10.0.0.1"));
+    outside(&stage, &get).await.expect_first(200, "run 1");
+    let keyless = Call::anonymous("POST", "/payments").json("{}");
+    let keyless = NAMES.into_iter().fold(keyless, |call, name| call.header(name, "10.0.0.1"));
+    outside(&stage, &keyless).await.expect_first(200, "run 2");
+    for seen in stage.upstream.seen() {
+        assert_eq!(seen.values("x-forwarded-for"), ["127.0.0.2"], "{seen:?}");
+        for name in &NAMES[1..] {
+            assert!(seen.values(&name.to_lowercase()).is_empty(), "{name}: {seen:?}");
+        }
+    }
+    // A trusted proxy's stay as they are.
+    stage.send(&call("one").header("x-tenant", "acme")).await.expect_first(200, "run 3");
+    let seen = stage.upstream.last();
+    assert_eq!(seen.values("x-forwarded-for"), ["10.0.0.1", "10.0.0.2", "127.0.0.1"]);
+    for name in &NAMES[1..] {
+        assert_eq!(seen.values(&name.to_lowercase()), ["10.0.0.1", "10.0.0.2"], "{name}");
+    }
+    // Nor in a spelling that servers read as theirs, from any peer.
+    for name in NAMES {
+        let odd = Call::get("/").header(&name.replace('-', "_"), "10.0.0.1");
+        outside(&stage, &odd).await.expect_problem(400, "request_malformed");
+        stage.send(&odd).await.expect_problem(400, "request_malformed");
+    }
+    assert_eq!(stage.runs(), 3);
+}
+
 /// The first was compared, and the upstream may read the second.
 #[tokio::test]
 async fn two_content_types_are_refused() {
