@@ -194,6 +194,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "name == \"forwarded\" || name.starts_with(\"x-forwarded-\") ||",
         "name == \"forwarded\" ||",
     ),
+    gateway(
+        "a secret header is part of the tenant's name",
+        SCOPE,
+        "format!(\"{name}={}\", digest(value))",
+        "format!(\"{name}={value:?}\")",
+    ),
     corpus(
         "X-Real-IP of a client is kept",
         NAMES,

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use http::header::AUTHORIZATION;
 use http::{HeaderName, Uri};
 use oncegate_core::policy::{ForwardKey, Profile};
 use oncegate_engine::{Options, REMOVED_KEYS_MAX, WorkerOptions};
@@ -316,32 +317,47 @@ fn scope(file: &File, source: &Source<'_>) -> Result<ScopeRule, ConfigError> {
         }
     };
     let shares_anonymous = typed.anonymous.as_ref().is_some_and(|word| word.get_ref().0 == Anonymous::Share);
-    let also = also(typed, &from, source)?;
+    let mut named = also(typed.also.as_ref(), &[], &from, source)?;
+    let also_public = also(typed.also_public.as_ref(), &named, &from, source)?;
+    if let Some(names) = typed.also_public.as_ref().filter(|_| also_public.contains(&AUTHORIZATION)) {
+        let words =
+            "\"authorization\" is a secret, which would be shown in lists and metrics; name it in scope.also";
+        return Err(source.error(&names.span(), words));
+    }
+    named.extend_from_slice(&also_public);
     let peers = typed.trusted_peers.iter().flat_map(Spanned::get_ref);
     let trusted_peers = peers.map(|peer| peer.0).collect();
     // The routes say which, once they are known.
     let identifying = Vec::new();
-    Ok(ScopeRule { from, trusted_peers, also, identifying, shares_anonymous })
+    Ok(ScopeRule { from, trusted_peers, also: named, also_public, identifying, shares_anonymous })
 }
 
-/// Further headers that are part of the tenant. Of credentials only `authorization`, which is
-/// digested.
-fn also(typed: &file::Scope, from: &From, source: &Source<'_>) -> Result<Vec<HeaderName>, ConfigError> {
+/// Headers of one of the two lists of what is part of the tenant, too. Of credentials only
+/// `authorization`, and never by its value.
+fn also(
+    typed: Option<&Spanned<Vec<String>>>,
+    other: &[HeaderName],
+    from: &From,
+    source: &Source<'_>,
+) -> Result<Vec<HeaderName>, ConfigError> {
     let mut also: Vec<HeaderName> = Vec::new();
-    let Some(names) = &typed.also else { return Ok(also) };
+    let Some(names) = typed else { return Ok(also) };
     for text in names.get_ref() {
         let wrong = |words: &str| source.error(&names.span(), format!("{text:?} {words}"));
         let name: HeaderName = text.parse().map_err(|_| wrong("is not the name of a header"))?;
         let is_main = match from {
-            From::Authorization => name == http::header::AUTHORIZATION,
+            From::Authorization => name == AUTHORIZATION,
             From::Header(main) => name == *main,
         };
         if is_main {
             return Err(wrong("is where the tenant comes from already; leave it out"));
         }
         let is_no_identity = NOT_IDENTITIES.contains(&name.as_str()) || rules::is_gateways(&name);
-        if name != http::header::AUTHORIZATION && is_no_identity {
+        if name != AUTHORIZATION && is_no_identity {
             return Err(wrong("cannot be part of a tenant; expected a header such as \"stripe-account\""));
+        }
+        if other.contains(&name) {
+            return Err(wrong("is in both scope.also and scope.also_public; keep one"));
         }
         if !also.contains(&name) {
             also.push(name);

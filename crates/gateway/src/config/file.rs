@@ -129,6 +129,7 @@ pub(crate) struct Scope {
     pub(crate) header: Option<Spanned<String>>,
     pub(crate) trusted_peers: Option<Spanned<Vec<Peer>>>,
     pub(crate) also: Option<Spanned<Vec<String>>>,
+    pub(crate) also_public: Option<Spanned<Vec<String>>>,
     pub(crate) anonymous: Option<Spanned<Word<Anonymous>>>,
 }
 

@@ -1,10 +1,12 @@
 //! Whose request it is, by the file's rule.
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
 
 use http::request::Parts;
 use ipnet::IpNet;
 use oncegate_tower::scope::{self, Tenant};
+use sha2::{Digest as _, Sha256};
 
 use crate::public::{Peer, is_of_proxies};
 
@@ -21,6 +23,8 @@ pub struct ScopeRule {
     /// Further headers whose values are part of the tenant. They need no trust: they only divide
     /// the keys of a caller that is known already.
     pub also: Vec<http::HeaderName>,
+    /// Those of them whose values are no secrets; of the others a digest is part of the tenant.
+    pub also_public: Vec<http::HeaderName>,
     /// Headers by which a service that is asked (`preauthorize`) knows the caller. They are no part
     /// of the tenant, but a deferred request keeps them with its other credentials.
     pub identifying: Vec<http::HeaderName>,
@@ -70,8 +74,9 @@ impl ScopeRule {
         peer.is_some_and(|peer| self.trusted_peers.iter().any(|net| net.contains(&peer)))
     }
 
-    /// The tenant together with the values of the further headers. Characters that separate are
-    /// escaped, so that two compositions are never the same text.
+    /// The tenant together with the further headers: `+name=` and a digest, or `+name:` and the
+    /// value if it is public. Characters that separate are escaped, so that two compositions are
+    /// never the same text. A tenant is shown in lists, metrics and the audit trail.
     fn compose<'r>(&self, tenant: Cow<'r, str>, request: &Parts) -> Option<Cow<'r, str>> {
         if self.also.is_empty() {
             return Some(tenant);
@@ -84,7 +89,10 @@ impl ScopeRule {
                 (Some(_), None) if *name == http::header::AUTHORIZATION => {
                     scope::authorization().of(request)?.into_owned()
                 }
-                (Some(value), None) => format!("{name}:{}", escape(value.to_str().ok()?.trim())),
+                (Some(value), None) if self.also_public.contains(name) => {
+                    format!("{name}:{}", escape(value.to_str().ok()?.trim()))
+                }
+                (Some(value), None) => format!("{name}={}", digest(value)),
                 (Some(_), Some(_)) => return None,
             };
             text.push('+');
@@ -97,6 +105,16 @@ impl ScopeRule {
 /// The header that names the tenant was there, and was removed because the peer is not trusted.
 #[derive(Clone, Copy, Debug)]
 struct Stripped;
+
+/// 128 bits of a digest: the whole name of a tenant has a limit.
+fn digest(value: &http::HeaderValue) -> String {
+    let digest = Sha256::digest(value.as_bytes().trim_ascii());
+    let mut digits = String::with_capacity(32);
+    for byte in digest.iter().take(16) {
+        let _ = write!(digits, "{byte:02x}");
+    }
+    digits
+}
 
 fn escape(text: &str) -> String {
     text.replace('%', "%25").replace('+', "%2B")

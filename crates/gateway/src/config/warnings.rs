@@ -139,6 +139,15 @@ fn check_scope(config: &Config, file: &File, source: &Source<'_>) -> Vec<String>
             source.line(Some(peers.span()))
         ));
     }
+    if let Some(names) = &file.scope.also_public
+        && let Some(name) = config.scope.also_public.iter().find(|name| is_secret(name.as_str()))
+    {
+        warnings.push(format!(
+            "{}scope.also_public contains {name:?}: its values are shown in lists of records, metrics and the audit trail; \
+             name it in scope.also, which digests them",
+            source.line(Some(names.span()))
+        ));
+    }
     if config.scope.shares_anonymous {
         let line = source.line(file.scope.anonymous.as_ref().map(Spanned::span));
         warnings.push(format!(
@@ -147,6 +156,13 @@ fn check_scope(config: &Config, file: &File, source: &Source<'_>) -> Vec<String>
         ));
     }
     warnings
+}
+
+/// Whether a header of this name has a credential, as far as its name says.
+fn is_secret(name: &str) -> bool {
+    const WORDS: [&str; 9] =
+        ["key", "token", "secret", "auth", "session", "password", "credential", "jwt", "signature"];
+    WORDS.into_iter().any(|word| name.contains(word))
 }
 
 /// Retention against retries, and deadlines that come first.

@@ -323,6 +323,14 @@ const WRONG: &[(&str, &str)] = &[
         "2:8: \"cookie\" cannot be part of a tenant; expected a header such as \"stripe-account\"",
     ),
     (
+        "[scope]\nfrom = \"header\"\nheader = \"x-tenant\"\ntrusted_peers = [\"10.0.0.1\"]\nalso_public = [\"Authorization\"]",
+        "5:15: \"authorization\" is a secret, which would be shown in lists and metrics; name it in scope.also",
+    ),
+    (
+        "[scope]\nalso = [\"stripe-account\"]\nalso_public = [\"x-shop\", \"Stripe-Account\"]",
+        "3:15: \"Stripe-Account\" is in both scope.also and scope.also_public; keep one",
+    ),
+    (
         "[[route]]\nmatch = \"post /payments\"",
         "2:9: \"post\" is not a method; write one in capitals, such as POST, and a route for each",
     ),

@@ -256,6 +256,17 @@ fn whose_key_it_is() {
 }
 
 #[test]
+fn secrets_in_the_name_of_a_tenant() {
+    check("also = [\"x-api-key\"]\nalso_public = [\"stripe-account\"]", &[]);
+    check(
+        "also_public = [\"stripe-account\", \"X-Api-Key\"]",
+        &[
+            "line 5: scope.also_public contains \"x-api-key\": its values are shown in lists of records, metrics and the audit trail; name it in scope.also, which digests them",
+        ],
+    );
+}
+
+#[test]
 fn trusted_peers_that_are_everyone() {
     let warnings = |peers: &str| {
         let text = format!("[scope]\nfrom = \"header\"\nheader = \"x-tenant\"\ntrusted_peers = {peers}");
@@ -561,6 +572,7 @@ shared_cache = "redis://cache.example/" # risky
 from = "authorization" # risky
 trusted_peers = ["0.0.0.0/0"] # risky
 anonymous = "share" # risky
+also_public = ["x-api-key"] # risky
 [request]
 encoded_separators = "pass" # risky
 method_override = "pass" # risky

@@ -1,7 +1,7 @@
 //! A key that comes with another request: what the client and the operator are told.
 
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use oncegate_test_servers::until;
 use serde_json::{Value, json};
@@ -193,10 +193,23 @@ async fn hostile_names_are_harmless() {
 
 /// Everything that is logged in this process.
 #[derive(Clone, Debug, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
-    fn lines(&self) -> Vec<String> {
+    /// From the first call on.
+    pub(crate) fn of_process() -> Self {
+        static LOG: OnceLock<Log> = OnceLock::new();
+        let start = || {
+            let log = Self::default();
+            let writer = log.clone();
+            let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());
+            tracing::subscriber::set_global_default(subscriber.finish()).unwrap();
+            log
+        };
+        LOG.get_or_init(start).clone()
+    }
+
+    pub(crate) fn lines(&self) -> Vec<String> {
         let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
         text.lines().map(str::to_owned).collect()
     }
@@ -217,11 +230,7 @@ impl io::Write for Log {
 /// reuses do not silence those of all others.
 #[tokio::test]
 async fn each_reuse_is_logged_and_no_tenant_silences_the_others() {
-    let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
-    tracing::subscriber::set_global_default(subscriber).unwrap();
-
+    let log = Log::of_process();
     let recorder = crate::metrics::recorder();
     let stage = Stage::measured("", recorder).await;
     stage.send(&pay(FIRST)).await.expect_first(200, "run 1");

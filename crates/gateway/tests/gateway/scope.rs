@@ -2,9 +2,12 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use oncegate_test_servers::until;
+
 use crate::client::{Call, Connection};
 use crate::gateway::{Stage, admin};
 use crate::reply::Reply;
+use crate::reuse::Log;
 
 /// A neighbour on the loopback network.
 const OUTSIDE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
@@ -83,6 +86,77 @@ async fn a_header_that_does_not_say_who() {
         assert!(reply.header("www-authenticate").is_some());
     }
     assert_eq!((stage.runs(), tenants(&stage).await.len()), (0, 0));
+}
+
+/// `also = ["x-api-key"]` put the key itself into the tenant's name, which lists, metrics and the
+/// audit trail show.
+#[tokio::test]
+async fn further_headers_of_a_tenant_are_digested() {
+    const SECRET: &str = "sk_live_4f9aXQ";
+    let log = Log::of_process();
+    let scope = "[scope]\nalso = [\"X-Api-Key\"]\nalso_public = [\"Stripe-Account\"]\n\
+                 [workers]\naudit_executions = true\n";
+    let stage = Stage::measured(scope, crate::metrics::recorder()).await;
+    let by = |secret: &str| {
+        let call = Call::anonymous("POST", "/payments").tenant("acme").key("one").json("{}");
+        call.header("x-api-key", secret).header("stripe-account", "acct_17")
+    };
+    stage.send(&by(SECRET)).await.expect_first(200, "run 1");
+    stage.send(&by(SECRET)).await.expect_replay(200, "run 1");
+    let other = by(SECRET).body("[]");
+    stage.send(&other).await.expect_problem_of_operation(422, "key_reused");
+    stage.send(&by("other")).await.expect_first(200, "run 2");
+    let none = call().tenant("acme").header("stripe-account", "acct_17");
+    stage.send(&none).await.expect_first(200, "run 3");
+    // In any of these an upstream gets it.
+    assert!(stage.upstream.seen()[0].header("x-api-key") == Some(SECRET));
+
+    let names = tenants(&stage).await;
+    assert!(names.iter().all(|name| !name.contains(SECRET)), "{names:?}");
+    let of_key = |name: &String| {
+        let (main, also) = name.split_once("+x-api-key").unwrap();
+        let (digest, account) = also.split_once('+').unwrap();
+        assert!(main.starts_with("authorization:") && account == "stripe-account:acct_17", "{name}");
+        digest.to_owned()
+    };
+    let mut digests: Vec<_> = names.iter().map(of_key).collect();
+    digests.sort();
+    let [absent, one, two] = &digests[..] else { panic!("{digests:?}") };
+    let is_digest = |text: &str| {
+        let hex = text.strip_prefix('=').unwrap();
+        hex.len() == 32 && hex.bytes().all(|byte| byte.is_ascii_hexdigit())
+    };
+    assert!(absent.is_empty() && is_digest(one) && is_digest(two) && one != two, "{digests:?}");
+
+    // Nothing that an operator or a client sees has the secret.
+    let page = admin(&stage.gateway, "/api/v1/records").await.json();
+    let records = page["records"].as_array().unwrap();
+    let mine = records.iter().find(|row| row["tenant"].as_str().unwrap().contains(one)).unwrap();
+    let id = mine["id"].as_str().unwrap();
+    let told = async || {
+        !admin(&stage.gateway, "/api/v1/audit?act=key_reused").await.text().contains("\"entries\":[]")
+    };
+    until("the reuse is in the trail", told).await;
+    let mut shown = log.lines().join("\n");
+    for path in [
+        "/api/v1/records?body=true".to_owned(),
+        format!("/api/v1/records/{id}?body=true"),
+        format!("/api/v1/records/{id}/story"),
+        "/api/v1/audit".to_owned(),
+        "/api/v1/counts".to_owned(),
+        "/metrics".to_owned(),
+    ] {
+        let reply = admin(&stage.gateway, &path).await;
+        assert_eq!(reply.status, 200, "{path}: {reply:?}");
+        shown.push_str(reply.text());
+    }
+    let own = Call::anonymous("GET", &format!("/.oncegate/operations/{id}")).tenant("acme");
+    let own = own.header("x-api-key", SECRET).header("stripe-account", "acct_17");
+    let own = stage.send(&own).await;
+    assert_eq!(own.status, 200, "{own:?}");
+    shown.push_str(own.text());
+    assert!(shown.contains("acct_17") && shown.contains("api_idempotency_duplicates_count"), "{shown}");
+    assert!(!shown.contains(SECRET), "{shown}");
 }
 
 #[tokio::test]
