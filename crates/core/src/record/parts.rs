@@ -133,7 +133,8 @@ impl StoredRequest {
     }
 
     /// Reads back what [`StoredRequest::encode`] wrote. A request of an earlier release has its
-    /// caller's credentials if its route named `authorization` or `cookie`.
+    /// caller's credentials if its route named `authorization`. A cookie alone does not say so: the
+    /// caller may have been known by what was not stored.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut input = Decoder::new(bytes, "stored request");
         if input.u8()? != REQUEST_SCHEMA {
@@ -149,10 +150,7 @@ impl StoredRequest {
             Some(value) if value == b"kept" => Some(Credentials::Kept),
             Some(value) if value == b"dropped" => Some(Credentials::Dropped),
             Some(_) => return Err(malformed),
-            None => {
-                let is_credential = |name: &str| matches!(name, "authorization" | "cookie");
-                headers.iter().any(|(name, _)| is_credential(name)).then_some(Credentials::Kept)
-            }
+            None => headers.iter().any(|(name, _)| name == "authorization").then_some(Credentials::Kept),
         };
         Ok(Self { method, target, headers, body, credentials })
     }
@@ -219,7 +217,9 @@ mod tests {
         };
         assert_eq!(before(&["content-type", "x-tenant"]), None);
         assert_eq!(before(&["content-type", "authorization"]), Some(Credentials::Kept));
-        assert_eq!(before(&["cookie"]), Some(Credentials::Kept));
+        // The caller may have shown an `Authorization` beside it, which was not stored.
+        assert_eq!(before(&["content-type", "cookie"]), None);
+        assert_eq!(before(&["authorization", "cookie"]), Some(Credentials::Kept));
         let stated = stored(None, &["oncegate-credentials"]);
         assert!(StoredRequest::decode(&stated.encode()).is_err(), "of a later release");
         assert_eq!(format!("{:?}", stored(None, &["cookie"])), "POST /p with 0 bytes");
