@@ -96,11 +96,14 @@ impl<S: Store> Shared<S> {
         }
     }
 
-    /// By the route that serves the operation now; of one that is gone, by the defaults'.
+    /// By the route that serves the operation now. What the caller of one that is gone had to show
+    /// is not known, so it is refused: any other rule may ask for less.
     async fn authorize_operation(&self, head: &Parts, row: &Record) -> Result<(), Denied> {
         let Some(authorize) = &self.authorize else { return Ok(()) };
-        let route = self.routes.of_stored(row.operation.as_str()).or_else(|| self.routes.any_default());
-        match route.and_then(|route| authorize.check(route, head)) {
+        let Some(route) = self.routes.of_stored(row.operation.as_str()) else {
+            return Err(Denied { problem: without_route(), challenges: Vec::new() });
+        };
+        match authorize.check(route, head) {
             Some(checking) => checking.await,
             None => Ok(()),
         }
@@ -196,6 +199,12 @@ fn too_late(row: &Record) -> Problem {
 fn unreadable() -> Problem {
     let words = "The record could not be read right now. Ask again later.";
     Problem::new(Code::StoreUnavailable, words).retry_after(Duration::from_secs(5))
+}
+
+fn without_route() -> Problem {
+    let words = "The route of this operation is not configured here any more, so it is not known who may see it. Nothing about it has \
+                 changed. Operators: declare its old pattern in `formerly` of the route that serves it now.";
+    Problem::new(Code::NotAuthorized, words).with_status(403)
 }
 
 fn not_found() -> Problem {

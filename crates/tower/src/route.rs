@@ -178,11 +178,6 @@ impl Routes {
         self.of_stored_exactly(operation).or_else(declared).or_else(renamed)
     }
 
-    /// A route of what holds where no other route matches.
-    pub(crate) fn any_default(&self) -> Option<&Route> {
-        self.otherwise.values().next()
-    }
-
     fn of_stored_exactly(&self, operation: &str) -> Option<&Route> {
         let operation = Operation::new(operation).ok()?;
         self.whole.get(&operation).or_else(|| self.phased.get(&operation))

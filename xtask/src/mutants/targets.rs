@@ -221,8 +221,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
     gateway(
         "a revoked credential is shown an operation",
         OPERATIONS,
-        "route.and_then(|route| authorize.check(route, head))",
-        "route.filter(|_| false).and_then(|route| authorize.check(route, head))",
+        "match authorize.check(route, head) {",
+        "match authorize.check(route, head).filter(|_| false) {",
+    ),
+    gateway(
+        "preauthorize: an operation whose route is gone is shown to everyone",
+        OPERATIONS,
+        "return Err(Denied { problem: without_route(), challenges: Vec::new() });",
+        "return Ok(());",
     ),
     gateway(
         "an authorization service that fails allows the request",

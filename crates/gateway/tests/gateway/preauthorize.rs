@@ -368,6 +368,36 @@ async fn a_reload_takes_it_over() {
     guarded.send(&Call::pay("one")).await.expect_replay(200, "run 1");
 }
 
+/// The operation of a route that is gone was shown unasked, or by the weaker rule of `[defaults]`.
+#[tokio::test]
+async fn an_operation_whose_route_is_gone_is_refused_where_callers_are_checked() {
+    let asks = "preauthorize = { url = \"/auth/check\" }\n";
+    let route = |path: &str| format!("[[route]]\nmatch = \"POST {path}\"\nprofile = \"accepted\"\n{asks}");
+    let off = "[defaults]\nprofile = \"off\"\n";
+    let mut guarded = Guarded::start(&format!("{off}{}{}", route("/payments"), route("/other"))).await;
+    let reply = guarded.send(&Call::pay("one").header("prefer", "wait=10")).await;
+    assert_eq!((reply.status, reply.text()), (200, "run 1"), "{reply:?}");
+    let path = format!("/.oncegate/operations/{}", guarded.id_of("one").await);
+    let url = format!("http://{}", guarded.stage.upstream.addr);
+    let asked = guarded.asked().len();
+    for file in [format!("{off}{}", route("/other")), format!("[defaults]\n{asks}")] {
+        guarded.stage.gateway.reload(config(&url, &file)).unwrap();
+        for method in ["GET", "DELETE"] {
+            let call = Call::anonymous(method, &path).tenant("acme");
+            let problem = guarded.send(&call).await.expect_problem(403, "not_authorized");
+            assert!(problem["detail"].as_str().unwrap().contains("formerly"), "{problem}");
+        }
+    }
+    assert_eq!(guarded.asked().len(), asked, "no service knows the route");
+    // Its route is declared, or no caller is checked at all.
+    let renamed = route("/charges").replace("profile", "formerly = [\"POST /payments\"]\nprofile");
+    guarded.stage.gateway.reload(config(&url, &format!("{off}{renamed}"))).unwrap();
+    assert_eq!(guarded.send(&Call::get(&path)).await.text(), "run 1");
+    guarded.stage.gateway.reload(config(&url, off)).unwrap();
+    assert_eq!(guarded.send(&Call::get(&path)).await.text(), "run 1");
+    assert_eq!(guarded.asked().len(), asked + 1);
+}
+
 #[tokio::test]
 async fn over_http_2() {
     let upstream = Both::start(None).await;
