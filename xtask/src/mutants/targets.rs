@@ -230,6 +230,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "return Err(Denied { problem: without_route(), challenges: Vec::new() });",
         "return Ok(());",
     ),
+    Mutant {
+        name: "refusals about operations are not counted",
+        package: "oncegate-tower",
+        test: "layer",
+        file: SERVICE,
+        rule: "let response = shared.operation(&head).await;\n    count_refusal(&response, None);",
+        without: "let response = shared.operation(&head).await;",
+    },
     gateway(
         "an authorization service that fails allows the request",
         PREAUTHORIZE,

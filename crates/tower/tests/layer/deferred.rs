@@ -1,6 +1,7 @@
 //! A handler that is run later: accepted by the layer, run by its completer, asked for where the layer serves operations.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use axum::extract::Request;
 use http::StatusCode;
 use http::request::Parts;
 use http_body_util::BodyExt as _;
+use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use oncegate_core::policy::{AfterDoubt, Credentials, Profile, WhileInProgress};
 use oncegate_core::problem::{Code, Problem};
 use oncegate_engine::{BackgroundWorkers, Engine, Options, Route, WorkerOptions, Workers};
@@ -193,6 +195,68 @@ async fn who_may_not_any_more_gets_no_replay_and_no_state() {
         ["POST", "GET", "POST", "POST", "GET", "DELETE"]
             .map(|method| format!("{method} for POST /jobs/{{id}}"))
     );
+}
+
+/// Counters by their labels, of the thread that a test runs on.
+#[derive(Clone, Debug, Default)]
+struct Counters(Arc<Mutex<BTreeMap<String, Arc<AtomicU64>>>>);
+
+impl Counters {
+    /// What was counted of one name: its labels, as `name=value`, and how often.
+    fn of(&self, name: &str) -> Vec<(String, u64)> {
+        let counters = self.0.lock().unwrap();
+        let counts = counters.iter().map(|(key, count)| (key, count.load(Ordering::SeqCst)));
+        let named =
+            counts.filter_map(|(key, count)| Some((key.strip_prefix(name)?.trim().to_owned(), count)));
+        named.filter(|(_, count)| *count > 0).collect()
+    }
+}
+
+impl Recorder for Counters {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        let labels = key.labels().map(|label| format!(" {}={}", label.key(), label.value()));
+        let name = format!("{}{}", key.name(), labels.collect::<String>());
+        Counter::from_arc(Arc::clone(self.0.lock().unwrap().entry(name).or_default()))
+    }
+
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::noop()
+    }
+
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::noop()
+    }
+}
+
+/// What the layer refuses about operations has no route, and is counted once.
+#[tokio::test]
+async fn refusals_about_operations_are_counted() {
+    let counters = Counters::default();
+    let _counting = metrics::set_default_local_recorder(&counters);
+    let bouncer = Bouncer::default();
+    let authorize = bouncer.clone();
+    let placed = |layer: Idempotency<Shaky>| layer.serve_operations_at("/operations/").authorize(authorize);
+    let service = Service::with(Options::default(), placed).await;
+    let location = expect_accepted(&service.job("one").await, "pending");
+    service.gate.entered().await;
+    service.gate.open();
+    service.ask("GET", "acme", &location).await.expect_replay(200, "done");
+    assert_eq!(counters.of("oncegate.refusal.count"), []);
+
+    let unknown = format!("/operations/{}", id_of("unknown"));
+    assert_eq!(service.ask("GET", "acme", &unknown).await.status, 404);
+    assert_eq!(Call::anonymous("GET", &location).send(service.addr).await.status, 401);
+    bouncer.refuses.store(true, Ordering::SeqCst);
+    assert_eq!(service.ask("GET", "acme", &location).await.status, 401);
+    let once = |reason: &str| (format!("reason={reason} route=none"), 1);
+    let expected = ["not_authorized", "operation_not_found", "scope_missing"].map(once);
+    assert_eq!(counters.of("oncegate.refusal.count"), expected);
 }
 
 /// `Prefer: respond-async`, where the route allows it, runs later what would have run at once; and says so.
