@@ -70,8 +70,13 @@ pub(crate) struct Serving {
 }
 
 pub(crate) fn serve(upstream: SocketAddr, store: &str) -> Outcome<Serving> {
+    serve_with(upstream, store, "")
+}
+
+/// The same with more settings of `[listen]`, a line for each.
+pub(crate) fn serve_with(upstream: SocketAddr, store: &str, listen: &str) -> Outcome<Serving> {
     let text = format!(
-        "[upstream]\nurl = \"http://{upstream}\"\n[store]\nurl = \"{store}\"\n[listen]\naddress = \"127.0.0.1:0\"\n\
+        "[upstream]\nurl = \"http://{upstream}\"\n[store]\nurl = \"{store}\"\n[listen]\naddress = \"127.0.0.1:0\"\n{listen}\n\
          [admin]\naddress = \"127.0.0.1:0\"\n[[route]]\nmatch = \"POST /unprotected\"\nprofile = \"off\"\n"
     );
     let config = Config::parse(None, &text, &Given::default())?;
