@@ -1,4 +1,4 @@
-//! What the product costs: all of it (`suite`, without a name), one thing at a time (`store`, `engine`, `gateway`, `slow-senders`, `postgres`, `atomic`, `outbox`, `sweeper`, `reaper`), and measurements that settled a decision, kept so that they can be run again.
+//! What the product costs: all of it (`suite`, without a name), one thing at a time (`store`, `engine`, `gateway`, `slow-senders`, `sqlite-rows`, `postgres`, `atomic`, `outbox`, `sweeper`, `reaper`), and measurements that settled a decision, kept so that they can be run again.
 
 #[cfg(feature = "atomic")]
 mod atomic;
@@ -17,6 +17,7 @@ mod outbox;
 mod postgres;
 mod rows;
 mod slow_senders;
+mod sqlite_rows;
 mod store;
 mod suite;
 mod traffic;
@@ -44,6 +45,7 @@ fn main() -> Outcome {
         "engine" => engine::run(&options),
         "gateway" => gateway::run(&options),
         "slow-senders" => slow_senders::run(&options),
+        "sqlite-rows" => sqlite_rows::run(&options),
         #[cfg(feature = "atomic")]
         "atomic" => atomic::run(&options),
         "outbox" => outbox::run(&options),

@@ -26,7 +26,7 @@ pub(crate) struct Options {
 
 /// Printed when the arguments make no sense.
 pub(crate) const USAGE: &str = "\
-oncegate-bench store | engine | gateway | slow-senders | postgres | atomic | outbox | sweeper | reaper | <postgres-layouts | layouts | variants | checkpoints | headline | drivers> [flags]
+oncegate-bench store | engine | gateway | slow-senders | sqlite-rows | postgres | atomic | outbox | sweeper | reaper | <postgres-layouts | layouts | variants | checkpoints | headline | drivers> [flags]
   --rows N         rows in a file before it is measured; of the reaper, what has piled up (100000)
   --rounds N       turns per contender (5)
   --batches A,B    rows per transaction (1,16,64,256)

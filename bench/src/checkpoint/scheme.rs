@@ -42,7 +42,7 @@ pub(crate) enum LastStep {
 /// What SQLite does if nobody says otherwise.
 pub(crate) const DEFAULT: Scheme = Scheme { name: "inline-4", who: Who::Writer { at_bytes: 4 * MIB } };
 
-/// What the store uses; docs/decisions/0003-sqlite-layout.md says why.
+/// What the store uses; docs/decisions/0018-stores.md says why.
 pub(crate) const CHOSEN: Scheme = both("both-16-64-sync", 16, 64, Sync::Thread, LastStep::Reuse);
 
 /// All that were measured.

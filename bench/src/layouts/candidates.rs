@@ -28,7 +28,7 @@ const U8: Layout = Layout { name: "U8", unique: Unique::Hash64, settle_by: Settl
 /// As U, with the answers in a table of their own.
 const US: Layout = Layout { name: "US", answer: Answer::Apart, ..U };
 
-/// What the store uses; docs/decisions/0003-sqlite-layout.md says why.
+/// What the store uses; docs/decisions/0018-stores.md says why.
 pub(crate) const CHOSEN: Layout = Layout { name: "US-seq", settle_by: SettleBy::Seq, ..US };
 
 /// The question itself.

@@ -4,13 +4,15 @@
 //! answers are left out, because they are in a table of their own that no scan looks at.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use oncegate_engine::{Worker, WorkerOptions};
 use oncegate_store::Store;
 use oncegate_test_servers::Postgres;
 use tokio_postgres::NoTls;
+
+use oncegate::SqliteStore;
 
 use super::{Node, POSTGRES, SQLITE, no_file, on_postgres, on_sqlite};
 use crate::measure::{Summary, interleave};
@@ -116,33 +118,18 @@ fn filled_file(options: &Options, rows: u32) -> Outcome<PathBuf> {
     }
     // Under another name until it is complete: an interrupted fill must not be taken for a file.
     let part = no_file(options, "sweeper-part")?;
-    insert_template(&on_sqlite(&part)?)?;
-    multiply_in_sqlite(&part, rows)?;
+    fill_sqlite(&on_sqlite(&part)?, rows)?;
     fs::rename(part, &path)?;
     Ok(path)
 }
 
-fn multiply_in_sqlite(file: &Path, rows: u32) -> Outcome {
-    let connection = rusqlite::Connection::open(file)?;
-    connection.execute_batch("PRAGMA synchronous = OFF; PRAGMA cache_size = -1000000")?;
-    let mut columns =
-        connection.prepare("SELECT name FROM pragma_table_info('record') WHERE name <> 'seq'")?;
-    let columns = columns.query_map([], |row| row.get(0))?.collect::<Result<Vec<String>, _>>()?;
-    let values = columns.iter().map(|column| match column.as_str() {
-        "id" => "randomblob(16)".to_owned(),
-        "key" => "key || '-' || n".to_owned(),
-        "due_at" | "expires_at" => format!("{column} + n"),
-        column => column.to_owned(),
-    });
-    let (values, columns) = (values.collect::<Vec<_>>().join(", "), columns.join(", "));
-    let insert = format!(
-        "WITH RECURSIVE number (n) AS (SELECT ?1 UNION ALL SELECT n + 1 FROM number WHERE n < ?2) \
-         INSERT INTO record ({columns}) SELECT {values} FROM number, (SELECT * FROM record WHERE seq = 1)"
-    );
+/// A row decodes only under the id of its own key, so each is made by the store.
+fn fill_sqlite(node: &Node<SqliteStore>, rows: u32) -> Outcome {
+    let mut fresh = fill::fresh_rows();
     for (first, last) in chunks(rows) {
-        connection.execute(&insert, [first, last])?;
+        let batch = fresh.batch(usize::try_from(last - first + 1)?);
+        node.insert(batch.iter().map(|row| settled(&reserved(row)?, row)).collect::<Result<_, _>>()?)?;
     }
-    connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")?;
     Ok(())
 }
 

@@ -1,12 +1,12 @@
 //! The embedded store: one SQLite file.
 //!
-//! **Invariant:** a key is admitted by what is in the file, inside a `BEGIN IMMEDIATE` transaction, whatever any process remembers: by the
-//! unique index of `record`, and by an index in memory over the tables of the happy path that was brought up to date in that transaction (see
-//! `append`). An outcome leaves only after `COMMIT` has returned, with `synchronous=FULL`.
+//! **Invariant:** the unique index over `record.id` decides who gets a key, inside a `BEGIN IMMEDIATE` transaction,
+//! for every process that has the file open and for callers' transactions. An outcome leaves only after `COMMIT` has
+//! returned, with `synchronous=FULL`.
 //!
-//! A batch is written on the thread that brings it, see [`Writing::Blocks`]; threads of the store's own read (WAL lets them)
-//! and checkpoint. A file has one writer at a time: this store's writes and callers' transactions that join (see `join`) take turns,
-//! in the order in which they came. Not here: batching (the engine).
+//! A batch is written on the thread that brings it, see [`Writing::Blocks`]; threads of the store's own read (WAL lets
+//! them) and checkpoint. A file has one writer at a time: this store's writes and callers' transactions that join (see
+//! `join`) take turns, in the order in which they came. Not here: batching (the engine).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,7 +27,6 @@ use oncegate_store::{
     Waiting, Write, Writing,
 };
 
-mod append;
 mod apply;
 mod browse;
 mod checkpoint;
@@ -37,11 +36,10 @@ mod file;
 mod history;
 mod jobs;
 mod join;
+mod legacy;
 mod migrate;
-mod places;
 mod removed;
 mod row;
-mod scan;
 mod statements;
 #[cfg(test)]
 mod tests;
@@ -54,8 +52,9 @@ pub use join::BEGIN_TO_JOIN;
 #[cfg(feature = "sqlx-sqlite")]
 pub(crate) use join::TAKE_BACK;
 
-use append::Shared;
-use error::store_error;
+use error::{Restored, store_error};
+use rusqlite::Connection;
+use statements::Found;
 use thread::ConnectionThread;
 use writer::Writer;
 
@@ -66,8 +65,6 @@ pub struct SqliteOptions {
     clock: Clock,
     busy_timeout: Duration,
     is_existing: bool,
-    /// How long a row may be in flight before it is moved to where it is indexed.
-    in_flight_max: Duration,
 }
 
 impl SqliteOptions {
@@ -79,7 +76,6 @@ impl SqliteOptions {
             clock: Clock::system(),
             busy_timeout: Duration::from_secs(5),
             is_existing: false,
-            in_flight_max: Duration::from_secs(2),
         }
     }
 
@@ -114,11 +110,9 @@ impl SqliteOptions {
     /// serving.
     pub fn open(self) -> Result<SqliteStore> {
         migrate::run(&self)?;
-        let shared = Shared::default();
         let warnings = self.warnings();
         Ok(SqliteStore {
-            writer: Writer::start(&self, shared.clone())?,
-            shared,
+            writer: Writer::start(&self)?,
             rows: ConnectionThread::start("rows", connection::for_reading(&self)?)?,
             scans: ConnectionThread::start("scans", connection::for_reading(&self)?)?,
             pages: ConnectionThread::start("pages", connection::for_reading(&self)?)?,
@@ -133,9 +127,7 @@ impl SqliteOptions {
 #[derive(Debug)]
 pub struct SqliteStore {
     writer: Writer,
-    /// What is in the tables that have no index over ids, and the watermark.
-    shared: Shared,
-    /// Reads by id, which somebody waits for.
+    /// Reads by id, which a request waits for.
     rows: ConnectionThread,
     /// Workers' scans.
     scans: ConnectionThread,
@@ -171,16 +163,24 @@ impl Store for SqliteStore {
             return Ok(Vec::new());
         }
         let _turn = self.turns.next().await;
-        self.writer.apply(batch, || self.clock.now())
+        self.writer.apply(batch, self.clock.now())
     }
 
     async fn read(&self, ids: &[RecordId]) -> Result<Vec<Result<Option<Record>>>> {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
-        let (ids, shared) = (ids.to_vec(), self.shared.clone());
-        let read = move |connection: &mut _| scan::read(connection, &shared, &ids);
-        let found = self.rows.run("read", read).await?;
+        let ids = ids.to_vec();
+        // Taken before the snapshot: what is read must have it.
+        let (watermark, expected) = (Arc::clone(self.writer.watermark()), self.writer.expected());
+        let read = move |connection: &mut Connection| {
+            let tx = connection.unchecked_transaction()?;
+            match history::look(&tx, &watermark, expected)? {
+                History::Intact => ids.iter().map(|id| statements::read_one(&tx, *id)).collect(),
+                History::Lost => Err(Restored.into()),
+            }
+        };
+        let found: Vec<Found> = self.rows.run("read", read).await?;
         let row = |row: std::result::Result<_, _>| {
             row.map_err(|failure| store_error(failure, "read", Effect::None))
         };
@@ -188,9 +188,7 @@ impl Store for SqliteStore {
     }
 
     async fn due_in(&self, what: Due, moments: Moments, limit: usize) -> Result<Scan> {
-        let shared = self.shared.clone();
-        let due = move |connection: &mut _| scan::due(connection, &shared, what, moments, limit);
-        self.scans.run("due", due).await
+        self.scans.run("due", move |connection| statements::due(connection, what, moments, limit)).await
     }
 
     async fn doubted_except(&self, except: &[Operation], moments: Moments, limit: usize) -> Result<Scan> {
@@ -213,14 +211,13 @@ impl Store for SqliteStore {
     }
 
     async fn browse(&self, filter: &Filter, after: Option<&Cursor>, limit: usize) -> Result<Page> {
-        let (filter, after, shared) = (filter.clone(), after.cloned(), self.shared.clone());
-        let job = move |connection: &mut _| browse::page(connection, &shared, &filter, after.as_ref(), limit);
+        let (filter, after) = (filter.clone(), after.cloned());
+        let job = move |connection: &mut _| browse::page(connection, &filter, after.as_ref(), limit);
         self.pages.run("browse", job).await
     }
 
     async fn counts(&self) -> Result<Counts> {
-        let shared = self.shared.clone();
-        self.pages.run("counts", move |connection| browse::counts(connection, &shared)).await
+        self.pages.run("counts", |connection| browse::counts(connection)).await
     }
 
     async fn tell(&self, entries: &[Entry]) -> Result<()> {
@@ -229,7 +226,7 @@ impl Store for SqliteStore {
         }
         let _turn = self.turns.next().await;
         let tell = |connection: &_| entries.iter().try_for_each(|entry| trail::tell(connection, entry));
-        self.writer.run("tell", tell)
+        self.writer.run("tell", self.clock.now(), tell)
     }
 
     async fn story(&self, id: RecordId, limit: usize) -> Result<Vec<Entry>> {
@@ -238,7 +235,9 @@ impl Store for SqliteStore {
 
     async fn drop_entries(&self, before: Timestamp, limit: usize) -> Result<usize> {
         let _turn = self.turns.next().await;
-        self.writer.run("drop_entries", |connection| trail::drop_entries(connection, before, limit))
+        self.writer.run("drop_entries", self.clock.now(), |connection| {
+            trail::drop_entries(connection, before, limit)
+        })
     }
 
     async fn entries(&self, span: TimeSpan, after: Option<EntryPlace>, limit: usize) -> Result<EntryPage> {
@@ -255,12 +254,14 @@ impl Store for SqliteStore {
 
     async fn drop_removed(&self, before: Timestamp, limit: usize) -> Result<usize> {
         let _turn = self.turns.next().await;
-        self.writer.run("drop_removed", |connection| removed::drop_removed(connection, before, limit))
+        self.writer.run("drop_removed", self.clock.now(), |connection| {
+            removed::drop_removed(connection, before, limit)
+        })
     }
 
     async fn keep_apart(&self, apart: &Apart) -> Result<()> {
         let _turn = self.turns.next().await;
-        self.writer.run("keep_apart", |connection| trail::keep_apart(connection, apart))
+        self.writer.run("keep_apart", self.clock.now(), |connection| trail::keep_apart(connection, apart))
     }
 
     async fn apart(&self, after: Option<&Apart>, limit: usize) -> Result<Vec<Apart>> {
@@ -273,30 +274,24 @@ impl Store for SqliteStore {
             return Ok(());
         }
         let _turn = self.turns.next().await;
-        self.writer.run("drop_apart", |connection| trail::drop_apart(connection, apart))
+        self.writer.run("drop_apart", self.clock.now(), |connection| trail::drop_apart(connection, apart))
     }
 
     async fn check_history(&self) -> Result<History> {
         let _turn = self.turns.next().await;
-        let Some(beat) = self.shared.watermark().beat() else { return Ok(History::Lost) };
-        let (shared, now) = (&self.shared, self.clock.now());
-        let written =
-            self.writer.run("check_history", |connection| history::beat(connection, shared, beat, now))?;
-        if let Some((from, to)) = written {
-            shared.keep_stamp(from, to);
-        }
-        Ok(shared.watermark().took_effect(beat, written.is_some()))
+        self.writer.check_history(self.clock.now())
     }
 
     async fn leave(&self) -> Result<()> {
-        let Some(beat) = self.shared.watermark().beat() else { return Ok(()) };
         let _turn = self.turns.next().await;
-        self.writer.run("leave", |connection| history::leave(connection, beat.node))
+        self.writer.leave()
     }
 
     async fn declare_quarantine(&self, quarantine: &Quarantine) -> Result<()> {
         let _turn = self.turns.next().await;
-        self.writer.run("declare_quarantine", |connection| history::declare(connection, quarantine))
+        self.writer.run("declare_quarantine", self.clock.now(), |connection| {
+            history::declare(connection, quarantine)
+        })
     }
 
     async fn quarantines(&self) -> Result<Vec<Quarantine>> {
@@ -305,7 +300,8 @@ impl Store for SqliteStore {
 
     async fn release_quarantine(&self, id: &str, at: Timestamp) -> Result<bool> {
         let _turn = self.turns.next().await;
-        self.writer.run("release_quarantine", |connection| history::release(connection, id, at))
+        self.writer
+            .run("release_quarantine", self.clock.now(), |connection| history::release(connection, id, at))
     }
 
     async fn clock(&self) -> Result<Timestamp> {

@@ -17,6 +17,7 @@ pub mod memory;
 pub mod outlive;
 pub mod query;
 pub mod removed;
+pub mod row;
 pub mod shared_cache;
 pub mod signals;
 pub mod trail;

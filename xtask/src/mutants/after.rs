@@ -163,7 +163,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         package: "oncegate-store-sql",
         test: "conformance",
         file: "crates/store-sql/src/sqlite/apply.rs",
-        rule: "        match done {\n            Done::Applied => {\n                self.append.wrote();\n                if let Some(entry) = &write.entry {\n                    trail::tell(self.connection, entry)?;\n                }\n",
-        without: "        if let Some(entry) = &write.entry {\n            trail::tell(self.connection, entry)?;\n        }\n        match done {\n            Done::Applied => {\n",
+        rule: "    if is_applied {\n        if let Some(entry) = &write.entry {\n            trail::tell(connection, entry)?;\n        }\n",
+        without: "    if let Some(entry) = &write.entry {\n        trail::tell(connection, entry)?;\n    }\n    if is_applied {\n",
     },
 ];

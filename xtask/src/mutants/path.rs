@@ -35,7 +35,7 @@ const WAIT: &str = "crates/engine/src/wait.rs";
 const WRITER: &str = "crates/engine/src/writer.rs";
 const BATCH: &str = "crates/engine/src/writer/batch.rs";
 const SQLITE_DEDICATED: &str = "crates/store-sql/src/sqlx/dedicated_sqlite.rs";
-const SETTLED: &str = "crates/store-sql/src/sqlite/append/settled.rs";
+const SQLITE_JOIN: &str = "crates/store-sql/src/sqlite/join.rs";
 
 /// Every one of them.
 pub(super) const MUTANTS: &[Mutant] = &[
@@ -245,22 +245,16 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "$1, $2, 2, $3, $4, NULLIF($3, $3) + {}, $5)",
     ),
     atomic(
-        "SQLite: a key is appended that the other table has",
-        SETTLED,
-        "changes() = 1 AND NOT EXISTS (SELECT 1 FROM record WHERE id = ?3)",
-        "changes() = 1",
+        "SQLite: the last row of a transaction takes the place of the row that has its key",
+        SQLITE_JOIN,
+        "{STILL_OPEN}; INSERT INTO record ({columns}) VALUES ({places}, CASE",
+        "{STILL_OPEN}; INSERT OR REPLACE INTO record ({columns}) VALUES ({places}, CASE",
     ),
     atomic(
-        "SQLite: a key is appended though the file is further on than what is known of it",
-        SETTLED,
-        "settled = settled + 1 WHERE seq = 0 AND mark = ?1",
-        "settled = settled + 1 WHERE seq = 0 AND ?1 IS NOT NULL",
-    ),
-    atomic(
-        "SQLite: what the file is no longer as it was for is committed all the same",
-        SETTLED,
-        "CASE WHEN changes() = 1 AND",
-        "CASE WHEN",
+        "SQLite: a joined row takes the place of the row that has its key",
+        SQLITE_JOIN,
+        "{STILL_OPEN}; INSERT INTO record ({columns}) SELECT",
+        "{STILL_OPEN}; INSERT OR REPLACE INTO record ({columns}) SELECT",
     ),
     atomic(
         "SQLite: a connection rests with the file in its hands",
@@ -275,22 +269,16 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "Ok(_) => Ok(Opened::Begun(self)),",
     ),
     atomic(
-        "SQLite: a commit takes a key along that the other table has",
-        SETTLED,
-        "mark = ?2 AND NOT EXISTS (SELECT 1 FROM record WHERE id = ?7)",
-        "mark = ?2 AND ?7 IS NOT NULL",
+        "SQLite: a commit begins the transaction of a key that is taken",
+        SQLITE_JOIN,
+        "IS_NEW.replace(\"?1\"",
+        "IS_NEW.replace(\"NOT EXISTS\", \"1 OR EXISTS\").replace(\"?1\"",
     ),
     atomic(
         "SQLite: a commit takes its own key along",
-        "crates/store-sql/src/sqlite/join.rs",
-        "(mark == self.mark && id != self.id)",
-        "(mark == self.mark)",
-    ),
-    atomic(
-        "SQLite: the store hears of a commit later than whoever it has taken along",
-        SQLITE_DEDICATED,
-        "            after.committed();\n",
-        "",
+        SQLITE_JOIN,
+        "(id != self.id).then",
+        "(true || id != self.id).then",
     ),
     atomic(
         "SQLite: a commit is acknowledged when the next transaction has begun",
@@ -315,12 +303,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         SQLITE_DEDICATED,
         "of.line.put_back(next);",
         "drop(next);",
-    ),
-    atomic(
-        "SQLite: a commit takes a key along though another process has written since",
-        SETTLED,
-        "mark = ?2 AND",
-        "?2 IS NOT NULL AND",
     ),
     atomic(
         "SQLite: what was not tried is taken for a key that is new",

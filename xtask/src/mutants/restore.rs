@@ -2,7 +2,6 @@
 
 use super::list::Mutant;
 
-const APPEND: &str = "crates/store-sql/src/sqlite/append.rs";
 const HISTORY: &str = "crates/engine/src/history.rs";
 const ARRIVE: &str = "crates/engine/src/arrive.rs";
 
@@ -16,31 +15,29 @@ const fn decide(name: &'static str, rule: &'static str, without: &'static str) -
     Mutant { name, package: "oncegate-core", test: "decide", file, rule, without }
 }
 
+const fn store(name: &'static str, file: &'static str, rule: &'static str, without: &'static str) -> Mutant {
+    Mutant { name, package: "oncegate-store-sql", test: "lib", file, rule, without }
+}
+
 /// Every one of them.
 pub(super) const MUTANTS: &[Mutant] = &[
-    engine(
-        "attack 29: a memory is current by a generation that a restore reaches twice",
-        APPEND,
-        "            || (self.generation == memory.generation && self.mark != memory.mark)",
-        "            || false",
-    ),
-    engine(
-        "attack 29: a file that is behind the memory is caught up with, as if nothing were lost",
-        APPEND,
-        "        self.generation < memory.generation\n",
-        "        false\n",
-    ),
-    engine(
-        "attack 29: a memory of a SQLite file catches up without a look at the watermark",
-        APPEND,
-        "            || watermark.is_lost(connection)?\n",
-        "",
-    ),
-    engine(
-        "attack 29: a watermark leaves the stamp of a SQLite file as it was",
+    store(
+        "attack 29: a SQLite commit does not look at the watermark",
         "crates/store-sql/src/sqlite/history.rs",
-        "ledger.restamp(connection)?",
-        "ledger.stamp()",
+        "    if !beat.follows(watermark(connection, beat.node)?) {\n",
+        "    if false {\n",
+    ),
+    store(
+        "attack 29: a read of a SQLite file does not look at the watermark",
+        "crates/store-sql/src/sqlite/history.rs",
+        "    Ok(process.judge(expected, watermark(connection, expected.node)?))",
+        "    let _ = (process, connection, expected);\n    Ok(History::Intact)",
+    ),
+    store(
+        "attack 29: a row that is joined to a restored SQLite file is written",
+        "crates/store-sql/src/sqlite/join.rs",
+        "CASE WHEN {is_intact} THEN ?{body} END",
+        "CASE WHEN {is_intact} THEN ?{body} ELSE ?{body} END",
     ),
     engine(
         "attack 29: a watermark that is not what was written last says nothing",
@@ -54,14 +51,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "        if self.is_restored() {\n            return None;\n        }\n",
         "",
     ),
-    Mutant {
-        name: "attack 29: a commit off the happy path leaves the mark of a SQLite file as it was",
-        package: "oncegate-store-sql",
-        test: "lib",
-        file: "crates/store-sql/src/sqlite/append/change.rs",
-        rule: "let is_changed = self.has_written\n            || !self.fresh",
-        without: "let is_changed = !self.fresh",
-    },
     Mutant {
         name: "attack 29: atomic handlers go on after a restore",
         package: "oncegate-tower",

@@ -64,7 +64,7 @@ impl Database {
         match self {
             Self::Sqlite(_) => sqlite(town)
                 .execute_batch(
-                    "CREATE TRIGGER storm BEFORE INSERT ON record_settled WHEN abs(random()) % 50 = 0
+                    "CREATE TRIGGER storm BEFORE UPDATE ON record WHEN abs(random()) % 50 = 0
                      BEGIN SELECT RAISE(ABORT, 'rejected by the storm'); END",
                 )
                 .unwrap(),

@@ -54,6 +54,16 @@ impl Record {
         Self::decode_row(Texts { scope, key, operation }, row, answer)
     }
 
+    /// Reads the operation alone from what [`Record::encode`] wrote.
+    pub fn decode_operation(bytes: &[u8]) -> Result<&str, Malformed> {
+        let mut input = Decoder::new(bytes, "record");
+        if input.u8()? != RECORD_SCHEMA {
+            return Err(input.malformed());
+        }
+        let (_scope, _key) = (input.text()?, input.text()?);
+        input.text()
+    }
+
     /// The answer's bytes, if it has one.
     #[must_use]
     pub fn encode_answer(&self) -> Option<Vec<u8>> {

@@ -1,6 +1,6 @@
 -- One row a key. Rows are appended in order of arrival; `id` (a hash of scope and key) is the one compact unique index,
 -- so that uniqueness is enforced in the file and a new key dirties one small index page besides the table's last page.
--- See docs/decisions/0003-sqlite-layout.md for what was measured.
+-- See docs/decisions/0018-stores.md for what was measured.
 --
 -- Moments are microseconds by the store's clock, spans microseconds. Three columns say "the same" in no space, as most
 -- rows are settled by their first attempt: `life` NULL is the lease token, `fence` and `last_run_at` are differences to

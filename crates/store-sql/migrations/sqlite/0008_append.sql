@@ -1,6 +1,6 @@
 -- The happy path, appended. A fresh reservation and its answer are most of all rows, and they live here; everything else lives in
 -- `record`, and whatever leaves the happy path is moved there. No index over ids is kept of these tables: each process holds one in
--- memory, and brings it up to date inside the transaction that decides by it. See docs/decisions/0015-sqlite-append.md.
+-- memory, and brings it up to date inside the transaction that decides by it. See docs/decisions/0018-stores.md.
 
 -- Reservations in flight, one row a commit. It goes when the last of them is settled or moved.
 -- Row 0 is the ledger, in the same page as what is written with it.

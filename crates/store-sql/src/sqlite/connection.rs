@@ -9,7 +9,7 @@ use super::error::{CannotOpen, Failure, store_error};
 use super::{SqliteOptions, file};
 
 /// Pages that a connection may keep, in KiB. The happy path appends, and reads what it has just written; whatever else is read is in the system's own cache, one
-/// call away. (2 and 64 MiB were equally quick; see docs/decisions/0003-sqlite-layout.md.)
+/// call away. (2 and 64 MiB were equally quick; see docs/decisions/0018-stores.md.)
 const CACHE_KIB: i64 = 2 * 1024;
 
 /// For the one thread that writes: durable at every commit, and never stopping to checkpoint by itself.

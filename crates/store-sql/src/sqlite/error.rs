@@ -9,10 +9,13 @@ use oncegate_core::scope::ScopeError;
 use oncegate_store::{Effect, Kind, StoreError};
 use rusqlite::ErrorCode;
 
-use super::append::Restored;
-
 /// What a statement can fail with, before it is known what that means for a batch.
 pub(super) type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Stored bytes that cannot be what they should be.
+pub(super) fn unreadable(what: &'static str) -> Failure {
+    Box::new(Malformed { what })
+}
 
 /// A file that cannot be opened, and which one it is.
 #[derive(Debug)]
@@ -29,48 +32,23 @@ impl fmt::Display for CannotOpen {
 
 impl std::error::Error for CannotOpen {}
 
-/// A write that contradicts what the file holds.
-#[derive(Debug)]
-pub(super) struct Contradiction(pub(super) String);
-
-impl fmt::Display for Contradiction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Contradiction {}
-
-/// A key was found nowhere, but a row of reservations is damaged, and may have named it.
+/// The file was set back to an earlier state while this process had it open.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PerhapsReserved {
-    /// Its place in `record_reserved`.
-    pub(super) seq: i64,
-}
+pub(super) struct Restored;
 
-impl fmt::Display for PerhapsReserved {
+impl fmt::Display for Restored {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seq } = self;
-        write!(
-            f,
-            "the key may be among reservations that cannot be read: the row {seq} of record_reserved is damaged"
-        )
+        f.write_str(oncegate_store::history::RESTORED)
     }
 }
 
-impl std::error::Error for PerhapsReserved {}
+impl std::error::Error for Restored {}
 
 /// Whether `COMMIT` failed by a deferred foreign key: SQLite checks them before it writes anything, so
 /// nothing is committed.
 pub(super) fn is_deferred_violation(failure: &Failure) -> bool {
     let error = failure.downcast_ref::<rusqlite::Error>().and_then(rusqlite::Error::sqlite_error);
     error.is_some_and(|error| error.extended_code == rusqlite::ffi::SQLITE_CONSTRAINT_FOREIGNKEY)
-}
-
-/// Whether SQLite rejected what a write holds.
-pub(super) fn is_rejection(failure: &Failure) -> bool {
-    failure.is::<Contradiction>()
-        || failure.downcast_ref::<rusqlite::Error>().is_some_and(|error| kind(error) == Kind::Rejected)
 }
 
 /// Says what `failure` during `operation` means.
@@ -81,13 +59,7 @@ pub(super) fn store_error(failure: Failure, operation: &'static str, effect: Eff
         kind(&cannot_open.error)
     } else if failure.is::<Restored>() {
         Kind::Restored
-    } else if is_rejection(&failure) {
-        Kind::Rejected
-    } else if failure.is::<Malformed>()
-        || failure.is::<PerhapsReserved>()
-        || failure.is::<KeyError>()
-        || failure.is::<ScopeError>()
-    {
+    } else if failure.is::<Malformed>() || failure.is::<KeyError>() || failure.is::<ScopeError>() {
         Kind::Unreadable
     } else {
         Kind::Other

@@ -1,11 +1,10 @@
 //! Watermarks and quarantines. Free functions over a connection, as [`super::statements`].
 
 use oncegate_core::time::{Timestamp, micros};
-use oncegate_store::Quarantine;
-use oncegate_store::history::{Beat, WATERMARK_AGE_MAX};
+use oncegate_store::history::{Beat, Expected, WATERMARK_AGE_MAX, Watermark};
+use oncegate_store::{History, Quarantine};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::append::{Shared, Stamp};
 use super::error::Failure;
 
 const MARK: &str = "SELECT mark FROM watermark WHERE node = ?1";
@@ -18,31 +17,30 @@ const QUARANTINES: &str =
     "SELECT id, since, until, declared_at, released_at, reason FROM quarantine ORDER BY declared_at, id";
 const RELEASE: &str = "UPDATE quarantine SET released_at = ?2 WHERE id = ?1 AND released_at IS NULL";
 
-/// The stamps before and after a commit.
-pub(super) type Restamped = (Stamp, Stamp);
-
-/// Rewrites a watermark inside the transaction that `connection` is in, and changes the file's
-/// stamp. `None` if the watermark was not as it must be. A file that is behind the memory fails.
-pub(super) fn beat(
-    connection: &Connection,
-    shared: &Shared,
-    beat: Beat,
-    now: Timestamp,
-) -> Result<Option<Restamped>, Failure> {
-    let ledger = shared.deciding(connection, |_, ledger| Ok(ledger))?;
+/// Rewrites a watermark inside the transaction that `connection` is in. `false` if it was not as it must be.
+pub(super) fn rewrite(connection: &Connection, beat: Beat, now: Timestamp) -> Result<bool, Failure> {
     if !beat.follows(watermark(connection, beat.node)?) {
-        return Ok(None);
+        return Ok(false);
     }
     if beat.last.is_none() {
         let oldest = now.as_micros().saturating_sub(micros(WATERMARK_AGE_MAX));
         connection.prepare_cached(DROP_OLD)?.execute([oldest])?;
     }
     connection.prepare_cached(KEEP)?.execute(params![beat.node, beat.next, now.as_micros()])?;
-    Ok(Some((ledger.stamp(), ledger.restamp(connection)?)))
+    Ok(true)
 }
 
-/// What the file has as this node's watermark.
-pub(super) fn watermark(connection: &Connection, node: i64) -> Result<Option<i64>, Failure> {
+/// Whether the file has what this process wrote before `expected` was taken, or later.
+pub(super) fn look(
+    connection: &Connection,
+    process: &Watermark,
+    expected: Option<Expected>,
+) -> Result<History, Failure> {
+    let Some(expected) = expected else { return Ok(History::Intact) };
+    Ok(process.judge(expected, watermark(connection, expected.node)?))
+}
+
+fn watermark(connection: &Connection, node: i64) -> Result<Option<i64>, Failure> {
     Ok(connection.prepare_cached(MARK)?.query_row([node], |row| row.get(0)).optional()?)
 }
 

@@ -203,7 +203,7 @@ impl Jobs for SqliteStore {
             return Ok(());
         }
         let _turn = self.turns.next().await;
-        self.writer.run("promise", |connection| promise(connection, jobs))
+        self.writer.run("promise", self.clock.now(), |connection| promise(connection, jobs))
     }
 
     /// Looked at first, by a thread that only reads: an idle outbox takes nobody's turn to write.
@@ -225,7 +225,7 @@ impl Jobs for SqliteStore {
             return Ok(Vec::new());
         }
         let _turn = self.turns.next().await;
-        self.writer.run("claim", |connection| claim(connection, wanted, self.clock.now()))
+        self.writer.run("claim", self.clock.now(), |connection| claim(connection, wanted, self.clock.now()))
     }
 
     async fn report(&self, token: Token, reports: &[Report]) -> Result<Vec<bool>> {
@@ -233,7 +233,9 @@ impl Jobs for SqliteStore {
             return Ok(Vec::new());
         }
         let _turn = self.turns.next().await;
-        self.writer.run("report", |connection| report(connection, token, reports, self.clock.now()))
+        self.writer.run("report", self.clock.now(), |connection| {
+            report(connection, token, reports, self.clock.now())
+        })
     }
 
     async fn job(&self, id: JobId) -> Result<Option<Job>> {
@@ -257,7 +259,7 @@ impl Jobs for SqliteStore {
     async fn unpark(&self, id: JobId) -> Result<bool> {
         let now = self.clock.now().as_micros();
         let _turn = self.turns.next().await;
-        self.writer.run("unpark", |connection| {
+        self.writer.run("unpark", self.clock.now(), |connection| {
             Ok(connection.prepare_cached(UNPARK)?.execute(params![&id.as_bytes()[..], now])? > 0)
         })
     }
@@ -266,7 +268,7 @@ impl Jobs for SqliteStore {
         let (id, why) = (&parked.id.as_bytes()[..], why.to_string().into_bytes());
         let (due_at, now) = (parked.due_at.as_micros(), self.clock.now().as_micros());
         let _turn = self.turns.next().await;
-        self.writer.run("withdraw", |connection| {
+        self.writer.run("withdraw", self.clock.now(), |connection| {
             Ok(connection.prepare_cached(WITHDRAW)?.execute(params![id, why, due_at, now])? > 0)
         })
     }
@@ -277,7 +279,7 @@ impl Jobs for SqliteStore {
 
     async fn drop_jobs(&self, before: Timestamp, limit: usize) -> Result<usize> {
         let _turn = self.turns.next().await;
-        self.writer.run("drop_jobs", |connection| {
+        self.writer.run("drop_jobs", self.clock.now(), |connection| {
             Ok(connection.prepare_cached(DROP)?.execute(params![before.as_micros(), count(limit)])?)
         })
     }

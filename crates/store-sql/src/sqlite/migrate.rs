@@ -6,9 +6,14 @@ use rusqlite::{Connection, TransactionBehavior};
 use super::SqliteOptions;
 use super::connection;
 use super::error::{Failure, store_error};
+use super::legacy;
 
-/// The scripts, in order; a file's `user_version` says how many it has had.
-const MIGRATIONS: [&str; 11] = [
+/// The tables of a new file: that of records, its indexes, and all others.
+const RECORD: &str = include_str!("../../migrations/sqlite/record.sql");
+const RECORD_INDEXES: &str = include_str!("../../migrations/sqlite/record_indexes.sql");
+const SCHEMA: &str = include_str!("../../migrations/sqlite/schema.sql");
+/// What brought files of earlier releases forward, in order. A file's `user_version` says how many it has had.
+const OLDER: [&str; 11] = [
     include_str!("../../migrations/sqlite/0001_records.sql"),
     include_str!("../../migrations/sqlite/0002_trail.sql"),
     include_str!("../../migrations/sqlite/0003_references.sql"),
@@ -21,6 +26,10 @@ const MIGRATIONS: [&str; 11] = [
     include_str!("../../migrations/sqlite/0010_restore.sql"),
     include_str!("../../migrations/sqlite/0011_removed.sql"),
 ];
+/// Makes the table of records that [`SCHEMA`] has out of the older ones.
+const ONE_TABLE: &str = include_str!("../../migrations/sqlite/0012_one_table.sql");
+/// The present schema.
+const VERSION: usize = OLDER.len() + 1;
 
 /// Marks a file as ours: "Once" in ASCII.
 const APPLICATION_ID: i32 = 0x4F6E_6365;
@@ -31,12 +40,12 @@ pub(super) fn run(options: &SqliteOptions) -> Result<()> {
     let mut connection = connection::open(options).map_err(failed)?;
     // Looked at before anything is changed: going over to WAL already writes.
     let done = look(&mut connection).map_err(failed)??;
-    if options.is_existing && done < MIGRATIONS.len() {
+    if options.is_existing && done < VERSION {
         let words = "the file is not up to date with this release; it was not touched. Run `oncegate migrate` on it first.";
         return Err(StoreError::new(Kind::Misconfigured, Effect::None, "open").because(words));
     }
     connection::use_wal(&connection, options)?;
-    if done == MIGRATIONS.len() {
+    if done == VERSION {
         return Ok(());
     }
     migrate(&mut connection).map_err(failed)?
@@ -48,18 +57,35 @@ fn look(connection: &mut Connection) -> std::result::Result<Result<usize>, Failu
     applied(&tx)
 }
 
-/// The outer error is SQLite's, the inner one ours.
+/// One transaction, so that half of it is never seen: until its end other processes wait, and then fail as
+/// contended. The log grows to the size of the file. The outer error is SQLite's, the inner one ours.
 fn migrate(connection: &mut Connection) -> std::result::Result<Result<()>, Failure> {
+    // A service's own tables may refer to `record`, which is made anew. Outside of a transaction, or it has no effect.
+    connection.pragma_update(None, "foreign_keys", false)?;
     let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     // Looked at again: another process may have migrated it meanwhile.
     let applied = match applied(&tx)? {
         Ok(applied) => applied,
         Err(refused) => return Ok(Err(refused)),
     };
-    for script in &MIGRATIONS[applied..] {
-        tx.execute_batch(script)?;
+    match applied {
+        0 => {
+            for text in [RECORD, RECORD_INDEXES, SCHEMA] {
+                tx.execute_batch(text)?;
+            }
+        }
+        VERSION => {}
+        _ => {
+            for script in &OLDER[applied..] {
+                tx.execute_batch(script)?;
+            }
+            tx.execute_batch(&RECORD.replace("TABLE record ", "TABLE record_new "))?;
+            legacy::move_records(&tx)?;
+            tx.execute_batch(ONE_TABLE)?;
+            tx.execute_batch(RECORD_INDEXES)?;
+        }
     }
-    tx.pragma_update(None, "user_version", i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX))?;
+    tx.pragma_update(None, "user_version", i64::try_from(VERSION).unwrap_or(i64::MAX))?;
     tx.pragma_update(None, "application_id", APPLICATION_ID)?;
     tx.commit()?;
     Ok(Ok(()))
@@ -77,10 +103,9 @@ fn applied(connection: &Connection) -> std::result::Result<Result<usize>, Failur
         return Ok(Err(StoreError::new(Kind::Misconfigured, Effect::None, "open").because(words)));
     }
     let applied = usize::try_from(version).unwrap_or(usize::MAX);
-    if applied > MIGRATIONS.len() {
+    if applied > VERSION {
         let words = format!(
-            "the file has schema {version}, and this release knows {}; it was not touched. Run the newer release.",
-            MIGRATIONS.len()
+            "the file has schema {version}, and this release knows {VERSION}; it was not touched. Run the newer release."
         );
         return Ok(Err(StoreError::new(Kind::Unreadable, Effect::None, "open").because(words)));
     }

@@ -4,18 +4,20 @@ use std::path::{Path, PathBuf};
 
 use oncegate_conformance::samples::{FAR_AHEAD, LONG_AGO, answer, entry, id, moved_to, reserved};
 use oncegate_core::audit::Act;
-use oncegate_core::record::{Reason, Record, State, StateKind};
+use oncegate_core::record::{Record, State, StateKind};
 use oncegate_store::drive::read_one;
 use oncegate_store::{Due, Filter, Kind};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
-use super::append::settled;
 use super::removed;
 use super::*;
 
+mod joined;
+mod older;
 mod outbox;
 mod passes;
+mod restored;
 
 struct Place(TempDir);
 
@@ -31,6 +33,10 @@ impl Place {
     fn open(&self) -> SqliteStore {
         SqliteStore::open(self.file()).unwrap()
     }
+
+    fn raw(&self) -> Connection {
+        Connection::open(self.file()).unwrap()
+    }
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -39,6 +45,28 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 
 fn insert(record: &Record) -> Write {
     Write::insert(Arc::new(record.clone()))
+}
+
+fn swap(from: &Record, to: &Record) -> Write {
+    Write::swap(from.version, Arc::new(to.clone()))
+}
+
+fn completed(record: &Record) -> Record {
+    moved_to(record, StateKind::Completed, FAR_AHEAD)
+}
+
+fn applied(store: &SqliteStore, batch: &[Write]) {
+    let outcomes = block_on(store.apply(batch)).unwrap();
+    assert!(outcomes.iter().all(|outcome| *outcome == Outcome::Applied), "{outcomes:?}");
+}
+
+fn refused_by(store: &SqliteStore, write: Write, current: &Record) {
+    let refused = Outcome::Refused { current: Some(Arc::new(current.clone())) };
+    assert_eq!(block_on(store.apply(&[write])).unwrap(), [refused]);
+}
+
+fn read(store: &SqliteStore, key: &str) -> Option<Record> {
+    block_on(read_one(store, id(key))).unwrap()
 }
 
 // ---- Plans -----------------------------------------------------------------------------------------------------------
@@ -57,38 +85,17 @@ fn every_statement_goes_through_an_index_whatever_the_table_holds() {
     let store = place.open();
     let check = || {
         let connection = Connection::open(place.file()).unwrap();
-        let by_id = "SEARCH record USING INDEX record_by_id (id=?)";
-        assert_eq!(plan(&connection, &statements::REMOVE), by_id);
-        assert_eq!(plan(&connection, statements::FIND), by_id.replace("INDEX", "COVERING INDEX"));
-        for sql in [&statements::SWAP, &statements::SWAP_WITHIN_LIFE] {
-            assert_eq!(plan(&connection, sql), "SEARCH record USING INTEGER PRIMARY KEY (rowid=?)");
+        let by_id = "SEARCH record USING INDEX sqlite_autoindex_record_1 (id=?)";
+        for sql in [statements::REMOVE.as_str(), statements::SWAP.as_str(), statements::READ] {
+            assert_eq!(plan(&connection, sql), by_id, "{sql}");
         }
-        let answer = "SEARCH answer USING INTEGER PRIMARY KEY (rowid=?) LEFT-JOIN";
-        assert_eq!(plan(&connection, &statements::READ), format!("{by_id}; {answer}"));
-        let by_place = "SEARCH record_settled USING INTEGER PRIMARY KEY (rowid=?)";
-        for sql in [settled::HEAD, settled::READ, settled::DROP, settled::REMOVE, append::due::ROW] {
-            assert_eq!(plan(&connection, sql), by_place, "{sql}");
-        }
-        for sql in [append::due::ENDED, append::pages::ROWS] {
-            assert_eq!(plan(&connection, sql), by_place.replace("rowid=?", "rowid>? AND rowid<?"), "{sql}");
-        }
-        let ledger = plan(&connection, append::LEDGER);
-        assert!(ledger.contains("SEARCH record_reserved USING INTEGER PRIMARY KEY (rowid=?)"), "{ledger}");
-        assert!(ledger.contains("SEARCH record") && !ledger.contains("SCAN record"), "{ledger}");
-        let runs = plan(&connection, append::due::RUNS);
-        assert!(runs.contains("SEARCH record_run USING INDEX record_run_by_end (first_end<?)"), "{runs}");
         let by_due = "SEARCH record USING INDEX record_by_due (state=? AND due_at>? AND due_at<?)";
-        assert_eq!(plan(&connection, &statements::DUE), format!("{by_due}; {answer}"));
-        assert_eq!(plan(&connection, &statements::LAPSED), format!("{by_due}; {answer}"));
-        let queue = plan(&connection, &statements::OVERDUE);
-        assert!(
-            queue.starts_with("SEARCH record USING INDEX record_overdue (expires_at>? AND expires_at<?)"),
-            "{queue}"
-        );
+        assert_eq!(plan(&connection, statements::DUE), by_due);
+        let overdue = "SEARCH record USING INDEX record_overdue (give_up_at>? AND give_up_at<?)";
+        assert_eq!(plan(&connection, &statements::OVERDUE), overdue);
         for (sql, by) in [
-            (waiting::NEXT_LINE, "record_waiting (operation=? AND line>?)"),
-            (waiting::NEXT_OPERATION, "record_waiting (operation>?)"),
-            (waiting::OF_LINE, "record_waiting (operation=? AND line=? AND due_at<?)"),
+            (waiting::NEXT_LINE, "record_waiting (line>?)"),
+            (waiting::OF_LINE, "record_waiting (line=? AND due_at<?)"),
         ] {
             let plan = plan(&connection, sql);
             assert!(plan.contains(&format!("INDEX {by}")) && !plan.contains("B-TREE"), "{sql}: {plan}");
@@ -96,19 +103,14 @@ fn every_statement_goes_through_an_index_whatever_the_table_holds() {
         for [count, oldest] in [waiting::DOUBTS, waiting::PARKED] {
             let (counted, found) = (plan(&connection, count), plan(&connection, oldest));
             assert!(counted.contains("COVERING INDEX record_"), "{counted}");
-            assert!(found.contains("(doubt_since>?)") && !found.contains("B-TREE"), "{found}");
+            assert!(found.contains("_since>?)") && !found.contains("B-TREE"), "{found}");
         }
         assert!(plan(&connection, browse::COUNT_STATES).contains("USING COVERING INDEX record_by_due"));
-        let parked = "SEARCH record USING COVERING INDEX record_by_due (state=? AND due_at=?)";
-        assert_eq!(plan(&connection, browse::COUNT_PARKED), parked);
+        let parked = plan(&connection, browse::COUNT_PARKED);
+        assert_eq!(parked, "SEARCH record USING COVERING INDEX record_parked (parked_since>?)");
         let by_reference =
-            format!("{} WHERE provider_reference = ? ORDER BY record.seq DESC LIMIT 11", *statements::SELECT);
-        let by_reference = plan(&connection, &by_reference);
-        assert!(
-            by_reference.contains("USING INDEX record_by_reference (provider_reference=?)"),
-            "{by_reference}"
-        );
-        assert!(!by_reference.contains("B-TREE"), "{by_reference}");
+            plan(&connection, "SELECT id, body FROM record WHERE reference = ? ORDER BY seq DESC");
+        assert_eq!(by_reference, "SEARCH record USING INDEX record_by_reference (reference=?)");
         let job = |sql: &str, by: &str| {
             let plan = plan(&connection, sql);
             assert!(plan.contains(&format!("USING INDEX {by}")), "{sql}: {plan}");
@@ -122,12 +124,10 @@ fn every_statement_goes_through_an_index_whatever_the_table_holds() {
         job(&jobs::OF_RECORD, "job_by_record (record=?)");
         job(&jobs::PARKED, "job_parked (stage=? AND rowid>?)");
         job(jobs::UNPARK, "job_by_id (id=?)");
-        // Every node counts what is unknown, again and again.
-        let doubted = format!(
-            "{} WHERE state = ? AND coalesce(parked, 0) = ? ORDER BY record.seq DESC LIMIT 11",
-            *statements::SELECT
+        let doubted = plan(
+            &connection,
+            &format!("{} INDEXED BY record_by_due WHERE state IN (?, ?) ORDER BY seq DESC", browse::PAGE),
         );
-        let doubted = plan(&connection, &doubted);
         assert!(doubted.starts_with("SEARCH record USING INDEX record_by_due (state=?)"), "{doubted}");
         let by_record = "SEARCH entry USING INDEX entry_by_record (id=?)";
         assert_eq!(plan(&connection, trail::STORY), by_record);
@@ -198,55 +198,14 @@ fn a_newer_schema_is_refused_and_left_alone() {
     assert!(words.contains("the file has schema 99") && words.contains("Run the newer release"), "{words}");
 }
 
-/// A file of the first release has rows, and no trail: it is brought up to date, and keeps its rows.
-#[test]
-fn a_file_of_an_older_schema_keeps_its_rows_and_gets_a_trail() {
-    let place = Place::new();
-    let mut row = reserved("a", 1, LONG_AGO);
-    row.last_error = Some(Reason::new("before", "not the happy path, so it is where older releases had all"));
-    block_on(place.open().apply(&[insert(&row)])).unwrap();
-    let older = Connection::open(place.file()).unwrap();
-    older
-        .execute_batch(
-            "DROP TRIGGER record_of_older_release; DROP TRIGGER record_granted_by_older_release; DROP TABLE watermark; DROP TABLE removed_id; \
-             DROP TABLE quarantine; DROP TABLE record_reserved; DROP TABLE record_settled; DROP TABLE record_run; DROP TABLE record_run_ids; \
-             ALTER TABLE record DROP COLUMN layout; DROP TABLE entry; DROP TABLE apart; DROP INDEX record_by_reference; DROP TABLE job; \
-             DROP INDEX record_waiting; DROP INDEX record_overdue; DROP INDEX record_doubts; DROP INDEX record_parked; \
-             ALTER TABLE record DROP COLUMN line; ALTER TABLE record DROP COLUMN forward_key; PRAGMA user_version = 1",
-        )
-        .unwrap();
-    drop(older);
-
-    let looker = SqliteOptions::new(place.file()).existing().open().unwrap_err();
-    assert!(looker.to_string().contains("Run `oncegate migrate` on it first"), "{looker}");
-
-    let store = place.open();
-    // Which key its upstream was sent, nobody wrote down.
-    row.terms.forward_key = None;
-    assert_eq!(block_on(read_one(&store, row.id)).unwrap(), Some(row.clone()));
-    let next = moved_to(&row, StateKind::Unknown, FAR_AHEAD);
-    let told = entry(&next, LONG_AGO, Act::Doubted);
-    let write = Write::swap(row.version, Arc::new(next)).telling(Some(told.clone()));
-    assert_eq!(block_on(store.apply(&[write])).unwrap(), [Outcome::Applied]);
-    assert_eq!(block_on(store.story(row.id, 10)).unwrap(), [told]);
-    let later = [insert(&reserved("b", 2, LONG_AGO)), insert(&Record { id: id("c"), ..row.clone() })];
-    assert_eq!(block_on(store.apply(&later)).unwrap(), [Outcome::Applied, Outcome::Applied]);
-    let page = block_on(store.browse(&Filter::default(), None, 10)).unwrap();
-    assert_eq!(page.records.iter().map(|row| row.id).collect::<Vec<_>>(), [id("c"), id("b"), id("a")]);
-}
-
 /// A row that was damaged, or written by a newer release, is an error for whoever asks for it, and for nobody else: not for
 /// the same batch, not for the scan that meets it.
 #[test]
 fn a_row_that_cannot_be_read_hinders_nobody_else() {
     for damage in [
-        "UPDATE answer SET bytes = x'09' WHERE seq = 1",
-        "DELETE FROM answer WHERE seq = 1",
-        "UPDATE record SET state = 4 WHERE seq = 1",
-        "UPDATE record SET lease_until = NULL WHERE seq = 1",
-        "UPDATE record SET key = '' WHERE seq = 1",
-        "UPDATE record SET crash = 9 WHERE seq = 1",
-        "UPDATE record SET forward_key = 9 WHERE seq = 1",
+        "UPDATE record SET body = x'09' WHERE seq = 1",
+        "UPDATE record SET body = substr(body, 1, length(body) - 1) WHERE seq = 1",
+        "UPDATE record SET body = (SELECT body FROM record WHERE seq = 2) WHERE seq = 1",
     ] {
         let place = Place::new();
         let store = place.open();
@@ -313,6 +272,63 @@ fn the_writing_connection_is_durable_and_never_checkpoints_by_itself() {
     assert_eq!(pragma("page_size"), "Integer(4096)");
 }
 
+// ---- Uniqueness and size ----------------------------------------------------------------------------------------------
+
+/// The database refuses a second row of a key, whatever the code above it does.
+#[test]
+fn plain_sql_cannot_insert_a_key_twice() {
+    let place = Place::new();
+    let store = place.open();
+    let row = reserved("a", 1, LONG_AGO);
+    applied(&store, &[insert(&row)]);
+    let twice = "INSERT INTO record (id, version, state, body) SELECT id, 99, state, body FROM record";
+    let error = place.raw().execute(twice, []).unwrap_err();
+    assert_eq!(error.to_string(), "UNIQUE constraint failed: record.id");
+    applied(&store, &[swap(&row, &completed(&row))]);
+    let error = place.raw().execute(twice, []).unwrap_err();
+    assert_eq!(error.to_string(), "UNIQUE constraint failed: record.id");
+    assert_eq!(read(&store, "a"), Some(completed(&row)));
+}
+
+/// A 200-byte body, some headers, and names as long as they are in service.
+#[test]
+fn a_completed_key_takes_less_than_700_bytes() {
+    const KEYS: u64 = 20_000;
+    let place = Place::new();
+    let store = place.open();
+    let rows: Vec<_> = (0..KEYS)
+        .map(|n| reserved(&format!("{n:08x}-7d1b-4a52-9c3e-{n:012x}"), n, LONG_AGO))
+        .map(|row| {
+            let mut done = completed(&row);
+            done.state = State::Completed(answer(201, &[b'x'; 200]));
+            (row, done)
+        })
+        .collect();
+    for rows in rows.chunks(256) {
+        applied(&store, &rows.iter().map(|(row, _)| insert(row)).collect::<Vec<_>>());
+        applied(&store, &rows.iter().map(|(row, done)| swap(row, done)).collect::<Vec<_>>());
+    }
+    drop(store);
+    place.raw().execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+    let bytes = std::fs::metadata(place.file()).unwrap().len() / KEYS;
+    println!("{bytes} bytes per key");
+    assert!(bytes <= 700, "{bytes} bytes per key");
+}
+
+#[test]
+fn a_response_of_any_size_comes_back() {
+    let place = Place::new();
+    let store = place.open();
+    for bytes in [0, 1, 4_000, 100_000, 3 << 20] {
+        let key = format!("key-{bytes}");
+        let row = reserved(&key, 1, LONG_AGO);
+        let mut done = completed(&row);
+        done.state = State::Completed(answer(200, &vec![7; bytes]));
+        applied(&store, &[insert(&row), swap(&row, &done)]);
+        assert_eq!(read(&store, &key), Some(done));
+    }
+}
+
 // ---- Failing writes --------------------------------------------------------------------------------------------------
 
 /// A commit that fails may have been written; what fails before it was not, and leaves nothing behind.
@@ -320,34 +336,32 @@ fn the_writing_connection_is_durable_and_never_checkpoints_by_itself() {
 fn a_failed_commit_is_in_doubt_and_a_failed_statement_is_not() {
     let place = Place::new();
     let store = place.open();
-    let mut inner = writer::Inner {
-        connection: connection::for_writing(&SqliteOptions::new(place.file())).unwrap(),
-        places: places::Places::default(),
-        shared: Shared::default(),
-        age: Duration::MAX,
+    let connection = connection::for_writing(&SqliteOptions::new(place.file())).unwrap();
+    let commit = |batch: &[Write]| {
+        writer::transact(&connection, None, "apply", LONG_AGO, |tx| apply::apply_in(tx, batch, LONG_AGO))
     };
     let batch = [insert(&reserved("a", 1, LONG_AGO)), insert(&reserved("b", 2, LONG_AGO))];
 
-    inner.connection.commit_hook(Some(|| true)).unwrap();
-    let error = writer::commit(&mut inner, &batch, LONG_AGO).unwrap_err();
+    connection.commit_hook(Some(|| true)).unwrap();
+    let error = commit(&batch).unwrap_err();
     assert_eq!(error.effect(), Effect::Unknown, "{error}");
-    inner.connection.commit_hook(None::<fn() -> bool>).unwrap();
+    connection.commit_hook(None::<fn() -> bool>).unwrap();
 
     // No room after the first insert: the second fails, and the first goes with it.
-    let pages: i64 = inner.connection.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
-    inner.connection.pragma_update(None, "max_page_count", pages).unwrap();
+    let pages: i64 = connection.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
+    connection.pragma_update(None, "max_page_count", pages).unwrap();
     let mut large = moved_to(&reserved("large", 3, LONG_AGO), StateKind::Completed, FAR_AHEAD);
     large.state = State::Completed(answer(200, &vec![0; 1 << 20]));
     let too_much = [insert(&reserved("a", 1, LONG_AGO)), insert(&large)];
-    let error = writer::commit(&mut inner, &too_much, LONG_AGO).unwrap_err();
+    let error = commit(&too_much).unwrap_err();
     assert_eq!((error.kind(), error.effect()), (Kind::Full, Effect::None), "{error}");
-    assert!(inner.connection.is_autocommit(), "no transaction is left open");
+    assert!(connection.is_autocommit(), "no transaction is left open");
     for key in ["a", "large"] {
         assert_eq!(block_on(read_one(&store, id(key))).unwrap(), None);
     }
 
-    inner.connection.pragma_update(None, "max_page_count", 1_000_000).unwrap();
-    let outcomes = writer::commit(&mut inner, &batch, LONG_AGO).unwrap();
+    connection.pragma_update(None, "max_page_count", 1_000_000).unwrap();
+    let outcomes = commit(&batch).unwrap();
     assert_eq!(outcomes, [Outcome::Applied, Outcome::Applied]);
 }
 

@@ -1,98 +1,102 @@
 //! The one writer: a batch is a transaction, and its outcomes leave after the commit.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use oncegate_core::time::Timestamp;
-use oncegate_store::{Effect, Kind, Outcome, Result, StoreError, Write};
+use oncegate_store::history::{Beat, Expected, Watermark};
+use oncegate_store::{Effect, History, Kind, Outcome, Result, StoreError, Write};
 use rusqlite::Connection;
 
 use super::SqliteOptions;
-use super::append::Shared;
 use super::apply::apply_in;
 use super::checkpoint::Checkpointer;
 use super::connection;
-use super::error::{Failure, is_deferred_violation, store_error};
+use super::error::{Failure, Restored, is_deferred_violation, store_error};
 use super::file::{Identity, identity};
-use super::places::Places;
+use super::history;
 use super::statements::run;
 
 /// Writes batches, one after the other, each on the thread that brings it.
 #[derive(Debug)]
 pub(super) struct Writer {
-    inner: Mutex<Inner>,
+    connection: Mutex<Connection>,
+    /// What this process has written last.
+    watermark: Arc<Watermark>,
+    /// The process ends: its watermark is gone, and late settlements are written without one.
+    has_left: AtomicBool,
     checkpointer: Checkpointer,
     file: OpenedFile,
 }
 
-#[derive(Debug)]
-pub(super) struct Inner {
-    pub(super) connection: Connection,
-    pub(super) places: Places,
-    /// What is in the tables that have no index over ids.
-    pub(super) shared: Shared,
-    /// How long a row may be in flight before it is moved to where it is indexed.
-    pub(super) age: Duration,
-}
-
 impl Writer {
-    pub(super) fn start(options: &SqliteOptions, shared: Shared) -> Result<Self> {
-        let inner = Inner {
-            connection: connection::for_writing(options)?,
-            places: Places::default(),
-            shared,
-            age: options.in_flight_max,
-        };
+    pub(super) fn start(options: &SqliteOptions) -> Result<Self> {
         Ok(Self {
-            inner: Mutex::new(inner),
+            connection: Mutex::new(connection::for_writing(options)?),
+            watermark: Arc::default(),
+            has_left: AtomicBool::new(false),
             checkpointer: Checkpointer::start(connection::for_writing(options)?, options.path.clone())?,
             file: OpenedFile::new(&options.path)?,
         })
     }
 
-    /// Blocks until the batch is durable. A panic in an earlier batch left at most a transaction open, which is rolled back.
-    pub(super) fn apply(&self, batch: &[Write], now: impl FnOnce() -> Timestamp) -> Result<Vec<Outcome>> {
-        self.write(|inner| commit(inner, batch, now()))
+    /// Blocks until the batch is durable. A panic in an earlier batch left at most a transaction open, which
+    /// is rolled back.
+    pub(super) fn apply(&self, batch: &[Write], now: Timestamp) -> Result<Vec<Outcome>> {
+        self.run("apply", now, |connection| apply_in(connection, batch, now))
     }
 
-    /// The same with what is not a batch: `job` is one transaction.
+    /// Runs `job` as one transaction.
     pub(super) fn run<T>(
         &self,
         operation: &'static str,
+        now: Timestamp,
         job: impl FnOnce(&Connection) -> std::result::Result<T, Failure>,
     ) -> Result<T> {
-        self.write(|inner| transact(&inner.connection, operation, job))
+        let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        self.file.check()?;
+        let watermark = (!self.has_left.load(Ordering::Acquire)).then_some(&*self.watermark);
+        let done = transact(&connection, watermark, operation, now, job)?;
+        self.checkpointer.keep_short(&connection);
+        Ok(done)
     }
 
-    #[cfg(test)]
-    pub(super) fn inner_for_tests(&self) -> std::sync::MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Rewrites the watermark, and says whether the file had what this process wrote last.
+    pub(super) fn check_history(&self, now: Timestamp) -> Result<History> {
+        if self.has_left.load(Ordering::Acquire) {
+            return Ok(History::Lost);
+        }
+        match self.run("check_history", now, |_| Ok(())) {
+            Ok(()) => Ok(History::Intact),
+            Err(error) if error.kind() == Kind::Restored => Ok(History::Lost),
+            Err(error) => Err(error),
+        }
     }
 
-    /// Looks at the file through the connection that writes, while somebody else has begun to write: what it sees is what that one would.
-    pub(super) fn look<T>(
-        &self,
-        operation: &'static str,
-        job: impl FnOnce(&Connection, &Shared) -> std::result::Result<T, Failure>,
-    ) -> Result<T> {
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        roll_back(&inner.connection);
-        job(&inner.connection, &inner.shared).map_err(|failure| store_error(failure, operation, Effect::None))
+    /// Removes the watermark: this process ends.
+    pub(super) fn leave(&self) -> Result<()> {
+        let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        self.has_left.store(true, Ordering::Release);
+        let Some(beat) = self.watermark.beat() else { return Ok(()) };
+        self.file.check()?;
+        let failed = |failure| store_error(failure, "leave", Effect::Unknown);
+        history::leave(&connection, beat.node).map_err(failed)
+    }
+
+    /// What a read that begins now must find; `None` where nothing is known of that.
+    pub(super) fn expected(&self) -> Option<Expected> {
+        if self.has_left.load(Ordering::Acquire) { None } else { self.watermark.expected() }
+    }
+
+    pub(super) const fn watermark(&self) -> &Arc<Watermark> {
+        &self.watermark
     }
 
     /// Whether the file is still the one that was opened. A caller that commits into it by a
     /// connection of its own asks just before.
     pub(super) fn check_file(&self) -> Result<()> {
         self.file.check()
-    }
-
-    fn write<T>(&self, job: impl FnOnce(&mut Inner) -> Result<T>) -> Result<T> {
-        let inner = &mut *self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        self.file.check()?;
-        let done = job(inner)?;
-        self.checkpointer.keep_short(&inner.connection);
-        Ok(done)
     }
 }
 
@@ -123,43 +127,54 @@ impl OpenedFile {
     }
 }
 
-/// A batch is one transaction. The memory follows it, and never goes before: a commit in doubt changes nothing in it, and the file shows what
-/// became of it.
-pub(super) fn commit(inner: &mut Inner, batch: &[Write], now: Timestamp) -> Result<Vec<Outcome>> {
-    let Inner { connection, places, shared, age } = inner;
-    let apply = |connection: &Connection| apply_in(connection, places, shared, *age, (batch, now));
-    let (outcomes, changed) = transact(connection, "apply", apply)?;
-    shared.keep(changed);
-    Ok(outcomes)
-}
-
-/// What fails before `COMMIT` is rolled back and was never written; what fails in it may have been: the log's frames can be
-/// whole on disk although the call that made them durable failed, and a restart would find them. Only a deferred foreign key is known to have
-/// prevented it.
-fn transact<T>(
+/// One transaction, which also rewrites this process's watermark: if the file was restored to an earlier state,
+/// the watermark is not the one that was written last, and nothing is decided by this file any more.
+///
+/// What fails before `COMMIT` is rolled back and was never written. What fails in it may have been written: the
+/// log's frames can be whole on disk although the call that made them durable failed, and a restart would find
+/// them. Only a deferred foreign key is known to have prevented it.
+pub(super) fn transact<T>(
     connection: &Connection,
+    watermark: Option<&Watermark>,
     operation: &'static str,
+    now: Timestamp,
     job: impl FnOnce(&Connection) -> std::result::Result<T, Failure>,
 ) -> Result<T> {
     let none = |failure: Failure| store_error(failure, operation, Effect::None);
     // A rollback that failed once is tried again, or no transaction could begin any more.
     roll_back(connection);
     run(connection, "BEGIN IMMEDIATE").map_err(none)?;
-    let done = match job(connection) {
+    let rewritten = watermark.map_or(Ok(None), |watermark| rewrite(connection, watermark, now).map(Some));
+    let (beat, done) = match rewritten.and_then(|beat| Ok((beat, job(connection)?))) {
         Ok(done) => done,
         Err(failure) => {
             roll_back(connection);
             return Err(none(failure));
         }
     };
-    match run(connection, "COMMIT") {
-        Ok(()) => Ok(done),
-        Err(failure) => {
-            roll_back(connection);
-            let effect = if is_deferred_violation(&failure) { Effect::None } else { Effect::Unknown };
-            Err(store_error(failure, "commit", effect))
-        }
+    if let Err(failure) = run(connection, "COMMIT") {
+        roll_back(connection);
+        let effect = if is_deferred_violation(&failure) { Effect::None } else { Effect::Unknown };
+        return Err(store_error(failure, "commit", effect));
     }
+    if let (Some(watermark), Some(beat)) = (watermark, beat) {
+        let _intact = watermark.took_effect(beat, true);
+    }
+    Ok(done)
+}
+
+/// Rewrites the watermark, or fails and remembers that the file was restored.
+fn rewrite(
+    connection: &Connection,
+    watermark: &Watermark,
+    now: Timestamp,
+) -> std::result::Result<Beat, Failure> {
+    let beat = watermark.beat().ok_or(Restored)?;
+    if history::rewrite(connection, beat, now)? {
+        return Ok(beat);
+    }
+    let _lost = watermark.took_effect(beat, false);
+    Err(Restored.into())
 }
 
 fn roll_back(connection: &Connection) {

@@ -3,14 +3,19 @@
 //! A row that is read is a few dozen steps, wherever it lies in the tree; so the same number of steps is the same number of rows.
 
 use oncegate_conformance::samples::{FAR_AHEAD, LONG_AGO, address, moved_to, reserved, reserved_at};
-use oncegate_core::record::{Reason, Record, StateKind};
+use std::time::Duration;
+
+use oncegate_core::identity::RecordId;
+use oncegate_core::key::Key;
+use oncegate_core::record::{Record, State, StateKind};
+use oncegate_core::scope::{Address, Scope};
 use oncegate_core::time::Timestamp;
 use oncegate_store::turns::{BACKLOG_MAX, Backlog};
 use oncegate_store::{Due, Moments, Store, Turn};
 use rusqlite::{Connection, StatementStatus};
 
-use super::super::row::COLUMNS;
-use super::super::statements::{self, DUE, LAPSED, OVERDUE};
+use super::super::row::{RecordRow, decode};
+use super::super::statements::{self, DUE, INSERT, OVERDUE};
 use super::super::waiting;
 use super::{Place, block_on, insert};
 
@@ -33,9 +38,7 @@ impl Place {
     fn with_kept(count: u32) -> Self {
         let place = Self::new();
         let store = place.open();
-        // Not the happy path, whose leases are in memory: the scan of the table is what is counted.
-        let tried = |row: Record| Record { last_error: Some(Reason::new("tried", "before")), ..row };
-        let lapsed = (0..LAPSED_LEASES).map(|n| tried(reserved(&format!("lapsed-{n}"), n, LONG_AGO)));
+        let lapsed = (0..LAPSED_LEASES).map(|n| reserved(&format!("lapsed-{n}"), n, LONG_AGO));
         let ended = |n: u64| {
             let states = [StateKind::Completed, StateKind::FailedRetryable, StateKind::Expired];
             let state = states[usize::try_from(n % 3).unwrap()];
@@ -48,26 +51,31 @@ impl Place {
         place
     }
 
-    /// Makes so many rows out of the one of this key, answers included, each due a microsecond after the one before.
+    /// Makes so many rows out of the one of this key, each due a microsecond after the one before.
     fn multiply(&self, key: &str, count: u32) {
-        let columns = COLUMNS.join(", ");
-        let values = COLUMNS.map(|column| match column {
-            "id" => "randomblob(16)".to_owned(),
-            "key" => "key || '-' || n".to_owned(),
-            "due_at" | "expires_at" => format!("{column} + n"),
-            column => column.to_owned(),
-        });
-        let values = values.join(", ");
-        let numbers =
-            "WITH RECURSIVE number (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number WHERE n < ?1)";
         let mut connection = Connection::open(self.file()).unwrap();
         let tx = connection.transaction().unwrap();
-        let before: i64 = tx.query_row("SELECT max(seq) FROM record", [], |row| row.get(0)).unwrap();
-        let rows = format!("SELECT {values} FROM record, number WHERE key = '{key}'");
-        tx.execute(&format!("{numbers} INSERT INTO record ({columns}) {rows}"), [count - 1]).unwrap();
-        let answers = "INSERT INTO answer (seq, bytes) SELECT seq, (SELECT bytes FROM answer WHERE seq = \
-                       (SELECT seq FROM record WHERE key = ?2)) FROM record WHERE seq > ?1 AND state = 2";
-        tx.execute(answers, rusqlite::params![before, key]).unwrap();
+        let all = "SELECT id, body FROM record ORDER BY seq";
+        let found = tx.prepare(all).unwrap().query_map([], |row| Ok(decode(row))).unwrap().find_map(|row| {
+            let record = row.unwrap().unwrap();
+            (record.address.key.as_str() == key).then_some(record)
+        });
+        let first = found.unwrap();
+        let mut insert = tx.prepare(&INSERT).unwrap();
+        let scope = first.address.scope.as_str().to_owned();
+        let later = |at: Timestamp, n: u32| at.plus(Duration::from_micros(n.into()));
+        for n in 1..count {
+            let key = Key::from_text(&format!("{key}-{n}")).unwrap();
+            let address = Address { scope: Scope::from_stored(&scope).unwrap(), key };
+            let mut next = Record { id: RecordId::of(&address), address, ..first.clone() };
+            next.expires_at = next.expires_at.map(|at| later(at, n));
+            if let State::Pending { run_after } = &mut next.state {
+                *run_after = later(*run_after, n);
+            }
+            RecordRow::new(&next).bind(&mut insert).unwrap();
+            insert.raw_execute().unwrap();
+        }
+        drop(insert);
         tx.commit().unwrap();
     }
 
@@ -77,7 +85,7 @@ impl Place {
         let found = statements::due(&connection, what, Moments::by(PRESENT), limit).unwrap().records.len();
         let taken = |of: StatementStatus| {
             let of = |sql: &str| connection.prepare_cached(sql).unwrap().get_status(of);
-            [&DUE, &LAPSED, &OVERDUE].into_iter().map(|sql| of(sql)).sum::<i32>()
+            of(DUE) + of(&OVERDUE)
         };
         let scanned_and_sorted = [StatementStatus::FullscanStep, StatementStatus::Sort].map(taken);
         Cost { found, steps: taken(StatementStatus::VmStep), scanned_and_sorted }
@@ -119,7 +127,7 @@ fn a_turn_takes_the_same_steps_however_much_waits() {
             assert_eq!(statement.get_status(StatementStatus::FullscanStep), 0, "{sql}");
             statement.get_status(StatementStatus::VmStep)
         };
-        let taken = [waiting::NEXT_LINE, waiting::NEXT_OPERATION, waiting::OF_LINE, &waiting::AT].map(steps);
+        let taken = [waiting::NEXT_LINE, waiting::OF_LINE, waiting::AT].map(steps);
         let others =
             [Due::Expired, Due::Doubted, Due::Lapsed, Due::Resumable].map(|what| place.cost(what, 128));
         (found, taken, others)
