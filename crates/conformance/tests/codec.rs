@@ -1,6 +1,7 @@
 //! A record's bytes: what stores that keep it as one value rely on.
 
 use oncegate_conformance::samples::{LONG_AGO, every_shape, reserved};
+use oncegate_core::codec::Encoder;
 use oncegate_core::record::codec::Texts;
 use oncegate_core::record::{Record, Terms};
 
@@ -46,6 +47,34 @@ fn damaged_bytes_never_panic() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn a_body_and_a_response_come_back_and_the_body_says_its_operation() {
+    for record in every_shape() {
+        let (body, response) = (record.encode_body(), record.encode_answer());
+        assert_eq!(Record::decode_body(&body, response.as_deref()).as_ref(), Ok(&record));
+        assert_eq!(Record::operation_of_body(&body), Ok(record.operation.as_str()));
+        // What SQL reads in front and the row must agree.
+        let mut other_moment = body.clone();
+        other_moment[8] ^= 1;
+        assert!(Record::decode_body(&other_moment, response.as_deref()).is_err());
+    }
+}
+
+/// A whole record as Redis and shared caches have it from earlier releases: names, row and response in one frame.
+#[test]
+fn a_record_of_the_first_schema_is_read() {
+    for record in every_shape() {
+        let mut out = Encoder::new();
+        out.u8(1);
+        out.text(record.address.scope.as_str());
+        out.text(record.address.key.as_str());
+        out.text(record.operation.as_str());
+        out.bytes(&record.encode_row());
+        out.optional(record.encode_answer().as_deref());
+        assert_eq!(Record::decode(&out.finish()), Ok(record));
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a store keeps of a record in columns, for databases that search by columns.
 //!
 //! A database decides by the id, the version, the state and the moment at which a worker should look. All
-//! else of a record is one value, [`Record::encode`], which every store shares. The numbers of states in rows
+//! else of a record is its body, [`Record::encode_body`], and its response, in an encoding that every store shares. The numbers of states in rows
 //! and in SQL come from here alone.
 
 use oncegate_core::record::codec::{state_kind, state_number};
@@ -9,17 +9,17 @@ use oncegate_core::record::{Record, State, StateKind};
 
 /// Set in the column of a record in progress that the completer goes on with when its lease has lapsed. The
 /// sweeper looks for those without it.
-pub const RESUMABLE: i64 = 16;
+pub const RESUMABLE: i16 = 16;
 
 /// The number of a state in its column and in SQL.
 #[must_use]
-pub const fn number_of(state: StateKind) -> i64 {
-    state_number(state) as i64
+pub const fn number_of(state: StateKind) -> i16 {
+    state_number(state) as i16
 }
 
 /// The value of the column `state`.
 #[must_use]
-pub fn state_column(record: &Record) -> i64 {
+pub fn state_column(record: &Record) -> i16 {
     let number = number_of(record.state.kind());
     match record.state {
         State::InProgress if record.is_resumable() => number | RESUMABLE,
@@ -29,7 +29,7 @@ pub fn state_column(record: &Record) -> i64 {
 
 /// The state that a value of the column `state` stands for.
 #[must_use]
-pub fn state_of(column: i64) -> Option<StateKind> {
+pub fn state_of(column: i16) -> Option<StateKind> {
     u8::try_from(column & !RESUMABLE).ok().and_then(state_kind)
 }
 

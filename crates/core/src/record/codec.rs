@@ -24,44 +24,79 @@ const ROW_SCHEMA_WITH_MEMBERS: u8 = 3;
 const ROW_SCHEMA: u8 = 2;
 /// Rows that do not say which key the upstream was sent; read, and no longer written.
 const ROW_SCHEMA_WITHOUT_FORWARD_KEY: u8 = 1;
-const RECORD_SCHEMA: u8 = 1;
+const RECORD_SCHEMA: u8 = 2;
+/// Whole records of earlier releases; read, and no longer written.
+const RECORD_SCHEMA_WITHOUT_BODY: u8 = 1;
+/// The first byte of a body. Not the first one of any row.
+const BODY_SCHEMA: u8 = 16;
+/// Where the first name of a body begins.
+pub const BODY_NAMES: usize = 9;
+const MALFORMED: Malformed = Malformed { what: "record" };
 /// What most rows take.
 const ROW_BYTES: usize = 192;
 
 impl Record {
-    /// All of it.
+    /// All of it in one frame, for stores without columns.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Encoder::with_capacity(2 * ROW_BYTES);
+        let body = self.encode_body();
+        let response = self.encode_answer();
+        let mut out = Encoder::with_capacity(body.len() + response.as_ref().map_or(0, Vec::len) + 16);
         out.u8(RECORD_SCHEMA);
-        out.text(self.address.scope.as_str());
-        out.text(self.address.key.as_str());
-        out.text(self.operation.as_str());
-        out.bytes(&self.encode_row());
-        out.optional(self.encode_answer().as_deref());
+        out.bytes(&body);
+        out.optional(response.as_deref());
         out.finish()
     }
 
-    /// Reads back what [`Record::encode`] wrote.
+    /// Reads back what [`Record::encode`] wrote, in this release or an earlier one.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut input = Decoder::new(bytes, "record");
-        if input.u8()? != RECORD_SCHEMA {
-            return Err(input.malformed());
+        match input.u8()? {
+            RECORD_SCHEMA => {
+                let (body, response) = (input.bytes()?, input.optional()?);
+                input.finish()?;
+                Self::decode_body(body, response)
+            }
+            RECORD_SCHEMA_WITHOUT_BODY => {
+                let (scope, key, operation) = (input.text()?, input.text()?, input.text()?);
+                let (row, answer) = (input.bytes()?, input.optional()?);
+                input.finish()?;
+                Self::decode_row(Texts { scope, key, operation }, row, answer)
+            }
+            _ => Err(input.malformed()),
         }
-        let (scope, key, operation) = (input.text()?, input.text()?, input.text()?);
-        let (row, answer) = (input.bytes()?, input.optional()?);
-        input.finish()?;
-        Self::decode_row(Texts { scope, key, operation }, row, answer)
     }
 
-    /// Reads the operation alone from what [`Record::encode`] wrote.
-    pub fn decode_operation(bytes: &[u8]) -> Result<&str, Malformed> {
-        let mut input = Decoder::new(bytes, "record");
-        if input.u8()? != RECORD_SCHEMA {
-            return Err(input.malformed());
+    /// All but the response. In front is what people search by, laid out so that SQL can read it: when the life
+    /// began, then scope, key and operation, each behind its length. These numbers are big-endian.
+    #[must_use]
+    pub fn encode_body(&self) -> Vec<u8> {
+        let names = [self.address.scope.as_str(), self.address.key.as_str(), self.operation.as_str()];
+        let row = self.encode_row();
+        let names_bytes: usize = names.iter().map(|name| 4 + name.len()).sum();
+        let mut body = Vec::with_capacity(BODY_NAMES + names_bytes + row.len());
+        body.push(BODY_SCHEMA);
+        body.extend(self.created_at.as_micros().to_be_bytes());
+        for name in names {
+            body.extend(body_name(name));
         }
-        let (_scope, _key) = (input.text()?, input.text()?);
-        input.text()
+        body.extend(row);
+        body
+    }
+
+    /// Reads back what [`Record::encode_body`] and [`Record::encode_answer`] wrote.
+    pub fn decode_body(body: &[u8], response: Option<&[u8]>) -> Result<Self, Malformed> {
+        let (texts, row) = split_body(body).ok_or(MALFORMED)?;
+        let record = Self::decode_row(texts, row, response)?;
+        // What SQL reads in front must be what the row says.
+        let is_same = body[1..BODY_NAMES] == record.created_at.as_micros().to_be_bytes();
+        if is_same { Ok(record) } else { Err(MALFORMED) }
+    }
+
+    /// Reads the operation alone from what [`Record::encode_body`] wrote.
+    pub fn operation_of_body(body: &[u8]) -> Result<&str, Malformed> {
+        let (texts, _) = split_body(body).ok_or(MALFORMED)?;
+        Ok(texts.operation)
     }
 
     /// The answer's bytes, if it has one.
@@ -207,7 +242,28 @@ impl Record {
     }
 }
 
-/// The texts that a store keeps beside the row, to search by.
+/// A name as it stands in a body: its length, then its bytes. (A name whose length does not fit is far past every
+/// limit on names, and cannot be read back.)
+pub fn body_name(name: &str) -> impl Iterator<Item = u8> + '_ {
+    let length = u32::try_from(name.len()).unwrap_or(u32::MAX);
+    length.to_be_bytes().into_iter().chain(name.bytes())
+}
+
+fn split_body(body: &[u8]) -> Option<(Texts<'_>, &[u8])> {
+    let names = body.get(BODY_NAMES..).filter(|_| body[0] == BODY_SCHEMA)?;
+    let (scope, rest) = take_name(names)?;
+    let (key, rest) = take_name(rest)?;
+    let (operation, row) = take_name(rest)?;
+    Some((Texts { scope, key, operation }, row))
+}
+
+fn take_name(bytes: &[u8]) -> Option<(&str, &[u8])> {
+    let (length, rest) = bytes.split_first_chunk()?;
+    let (name, rest) = rest.split_at_checked(usize::try_from(u32::from_be_bytes(*length)).ok()?)?;
+    Some((std::str::from_utf8(name).ok()?, rest))
+}
+
+/// The names of a record, which stand in front of its row.
 #[derive(Clone, Copy, Debug)]
 pub struct Texts<'a> {
     /// The scope, as stored.

@@ -16,7 +16,9 @@ use oncegate_store::Change;
 use oncegate_store::Write;
 use tokio_postgres::types::ToSql;
 
-use super::row::{Look, Mark, pack, state_column, state_number_of};
+use oncegate_store::row::{number_of, state_column};
+
+use super::row::{Look, Mark};
 
 /// Writes that name each key once.
 #[derive(Default)]
@@ -156,7 +158,7 @@ impl<'w> Rows<'w> {
         let due_at = record.due_at();
         self.due_at.push(due_at.map(Timestamp::as_micros));
         self.look_at.push(Look::of(record));
-        self.rest.push(pack(record));
+        self.rest.push(record.encode_body());
         self.answer.push(record.encode_answer());
         self.marks.add(Mark::of(record));
         let due_at = due_at.unwrap_or(record.created_at).as_micros();
@@ -166,7 +168,7 @@ impl<'w> Rows<'w> {
 
     /// New leases, and nothing else: none of them the completer's.
     pub(super) fn are_reserves(&self) -> bool {
-        let in_progress = state_number_of(StateKind::InProgress);
+        let in_progress = number_of(StateKind::InProgress);
         self.state.iter().all(|state| *state == in_progress) && !self.marks.are_some
     }
 

@@ -8,7 +8,10 @@ use oncegate_store::{Counts, Cursor, Filter, Page};
 use tokio_postgres::types::{ToSql, Type};
 
 use super::error::Failure;
-use super::row::{Name, SEQ, created_at, decode, state_number_of, state_of, text};
+use oncegate_core::record::codec::body_name;
+use oncegate_store::row::{number_of, state_of};
+
+use super::row::{Name, SEQ, created_at, decode};
 use super::session::Session;
 use super::statements::Statements;
 
@@ -57,7 +60,7 @@ fn conditions(
         conditions.add("r.seq < ?", Box::new(seq), Type::INT8);
     }
     if let Some(state) = state {
-        conditions.add("r.state & 15 = ?", Box::new(state_number_of(*state)), Type::INT2);
+        conditions.add("r.state & 15 = ?", Box::new(number_of(*state)), Type::INT2);
     }
     if *state == Some(StateKind::Unknown) || *parked == Some(true) {
         conditions.texts.push(statements.by_doubt.clone());
@@ -74,7 +77,7 @@ fn conditions(
     }
     for (name, wanted) in [(Name::Scope, scope), (Name::Key, key), (Name::Operation, operation)] {
         if let Some(wanted) = wanted {
-            conditions.add(&name.is("r.rest"), Box::new(text(wanted).collect::<Vec<u8>>()), Type::BYTEA);
+            conditions.add(&name.is("r.rest"), Box::new(body_name(wanted).collect::<Vec<u8>>()), Type::BYTEA);
         }
     }
     if let Some(reference) = reference {

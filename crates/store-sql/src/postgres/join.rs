@@ -22,7 +22,9 @@ use oncegate_store::join::{
 use oncegate_store::{Change, Effect, Kind, Result, StoreError, Write};
 
 use super::PostgresStore;
-use super::row::{Look, Mark, digest, pack, state_column, unpack};
+use oncegate_store::row::state_column;
+
+use super::row::{Look, Mark, digest, unpack};
 use super::settings::Schema;
 use super::statements::{BATCH_MAX, IS_MARKED, MARKED, answer_of, is_first, marked};
 
@@ -231,7 +233,7 @@ fn row_columns(record: &Record) -> [Value<'static>; 6] {
         int(i64::from(state_column(record))),
         Value::Int(record.due_at().map(Timestamp::as_micros)),
         Value::Int(Look::of_joined(record)),
-        Value::Bytes(Some(Cow::Owned(pack(record)))),
+        Value::Bytes(Some(Cow::Owned(record.encode_body()))),
         Value::Bytes(record.encode_answer().map(Cow::Owned)),
     ]
 }
@@ -270,7 +272,7 @@ impl Statements {
         if record.provider_reference.is_some() {
             return None;
         }
-        let rest = pack(record);
+        let rest = record.encode_body();
         let mut values = Literals::with_capacity(128 + 2 * (rest.len() + answer.len()));
         values.bytes(record.id.as_bytes());
         values.number(record.version.as_raw());

@@ -6,7 +6,7 @@
 
 use oncegate_core::codec::Malformed;
 use oncegate_core::identity::RecordId;
-use oncegate_core::record::codec::{Texts, state_kind, state_number};
+use oncegate_core::record::codec::BODY_NAMES;
 use oncegate_core::record::{Record, State, StateKind};
 use oncegate_core::time::Timestamp;
 use tokio_postgres::Row;
@@ -23,51 +23,11 @@ pub(super) fn decode(row: &Row) -> Result<(RecordId, Result<Record, Malformed>),
 /// Where [`decode`]'s rows have their place.
 pub(super) const SEQ: usize = 3;
 
-/// The first byte of a value that has names in front. Not the first one of any row's own encoding.
-const NAMED: u8 = 16;
-
-/// All of a record but its answer: when its life began, scope, key and operation, and then its row. What comes before the row is laid out so that SQL can read it,
-/// for people who search: see [`Name`]. Numbers are big-endian, as the server sends them.
-pub(super) fn pack(record: &Record) -> Vec<u8> {
-    let names = [record.address.scope.as_str(), record.address.key.as_str(), record.operation.as_str()];
-    let row = record.encode_row();
-    let mut value =
-        Vec::with_capacity(FIRST_NAME + names.iter().map(|name| 4 + name.len()).sum::<usize>() + row.len());
-    value.push(NAMED);
-    value.extend(record.created_at.as_micros().to_be_bytes());
-    for name in names {
-        value.extend(text(name));
-    }
-    value.extend(row);
-    value
+/// Reads a body and a response. A body under the id of another record is damage: ids are made of scope and key.
+pub(super) fn unpack(id: RecordId, body: &[u8], response: Option<&[u8]>) -> Result<Record, Malformed> {
+    let record = Record::decode_body(body, response)?;
+    if record.id == id { Ok(record) } else { Err(Malformed { what: "record id" }) }
 }
-
-/// Reads back what [`pack`] and [`Record::encode_answer`] wrote.
-pub(super) fn unpack(id: RecordId, value: &[u8], answer: Option<&[u8]>) -> Result<Record, Malformed> {
-    let malformed = Malformed { what: "record" };
-    let names = value.get(FIRST_NAME..).filter(|_| value[0] == NAMED).ok_or(malformed)?;
-    let (scope, rest) = take_text(names).ok_or(malformed)?;
-    let (key, rest) = take_text(rest).ok_or(malformed)?;
-    let (operation, row) = take_text(rest).ok_or(malformed)?;
-    let record = Record::decode_row(Texts { scope, key, operation }, row, answer)?;
-    // The id is made of scope and key: a row under another's id was not written by us.
-    if record.id == id { Ok(record) } else { Err(malformed) }
-}
-
-fn take_text(value: &[u8]) -> Option<(&str, &[u8])> {
-    let (length, rest) = value.split_first_chunk()?;
-    let (text, rest) = rest.split_at_checked(usize::try_from(u32::from_be_bytes(*length)).ok()?)?;
-    Some((std::str::from_utf8(text).ok()?, rest))
-}
-
-/// A name as it stands in a value: its length, and its bytes. (One longer than can be said is far past every limit on names, and cannot be read back.)
-pub(super) fn text(name: &str) -> impl Iterator<Item = u8> + '_ {
-    let length = u32::try_from(name.len()).unwrap_or(u32::MAX);
-    length.to_be_bytes().into_iter().chain(name.bytes())
-}
-
-/// Where the first of the names begins.
-const FIRST_NAME: usize = 9;
 
 /// What stands in front of a value, for SQL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +38,7 @@ pub(super) enum Name {
 }
 
 impl Name {
-    /// The condition that this name, in the value `rest`, is the parameter `?`, which is a [`text`].
+    /// The condition that this name, in the value `rest`, is the parameter `?`, which is a [`body_name`].
     pub(super) fn is(self, rest: &str) -> String {
         format!("substring({rest} FROM {} FOR octet_length(?)) = ?", self.start(rest))
     }
@@ -86,7 +46,7 @@ impl Name {
     /// Where its length is, counted from 1.
     fn start(self, rest: &str) -> String {
         match self {
-            Self::Scope => (FIRST_NAME + 1).to_string(),
+            Self::Scope => (BODY_NAMES + 1).to_string(),
             Self::Key => Self::Scope.end(rest),
             Self::Operation => Self::Key.end(rest),
         }
@@ -105,28 +65,6 @@ impl Name {
 pub(super) fn created_at(rest: &str) -> String {
     format!("substring({rest} FROM 2 FOR 8)")
 }
-
-/// The number of a state in its column. A lease that is the completer's when it lapses has one of its own.
-pub(super) fn state_column(record: &Record) -> i16 {
-    let number = state_number_of(record.state.kind());
-    match record.state {
-        State::InProgress if record.is_resumable() => number | RESUMABLE,
-        _ => number,
-    }
-}
-
-/// The number of a state, whoever's it is; in SQL, `state & 15`.
-pub(super) fn state_number_of(state: StateKind) -> i16 {
-    i16::from(state_number(state))
-}
-
-/// The state that has a number in its column.
-pub(super) fn state_of(number: i16) -> Option<StateKind> {
-    u8::try_from(number & !RESUMABLE).ok().and_then(state_kind)
-}
-
-/// Of an attempt in progress: the completer goes on with it, not the sweeper.
-pub(super) const RESUMABLE: i16 = 16;
 
 /// Who looks for a row that no note says anything of (see the schema). Each finds its own in one index: `look_at` is the moment, in a range of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,7 +18,10 @@ use oncegate_store::{Due, Moments, SCAN_BYTES_MAX, Scan};
 use tokio_postgres::types::ToSql;
 
 use super::error::Failure;
-use super::row::{Look, RESUMABLE, SEQ, decode, state_number_of, text};
+use oncegate_core::record::codec::body_name;
+use oncegate_store::row::{RESUMABLE, number_of};
+
+use super::row::{Look, SEQ, decode};
 use super::session::Session;
 use super::statements::{NOTES_AT_ONCE, Statements};
 
@@ -50,7 +53,8 @@ pub(super) async fn due(
     time: Duration,
 ) -> Result<Scan, Failure> {
     // As they stand in a row.
-    let except: Vec<Vec<u8>> = except.iter().map(|operation| text(operation.as_str()).collect()).collect();
+    let except: Vec<Vec<u8>> =
+        except.iter().map(|operation| body_name(operation.as_str()).collect()).collect();
     let started = Instant::now();
     let (scan, records, met) = (Scan::default(), Vec::new(), HashSet::new());
     let mut reading = Reading { session, statements, what, moments, limit, scan, records, bytes: 0, met };
@@ -83,7 +87,7 @@ async fn find(
     let Moments { from, by } = moments;
     let moments = [from.as_micros(), by.as_micros()];
     let limit_rows = i64::try_from(limit).unwrap_or(i64::MAX);
-    let notes = |kind, first_page| Notes { session, statements, kind: state_number_of(kind), first_page };
+    let notes = |kind, first_page| Notes { session, statements, kind: number_of(kind), first_page };
     // Under a note of leases there is hardly anything to be found; under one of answers that have expired, nearly everything.
     let leases = notes(StateKind::InProgress, NOTES_AT_ONCE);
     let answers = notes(StateKind::Completed, ANSWER_NOTES);

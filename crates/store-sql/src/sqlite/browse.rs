@@ -41,12 +41,12 @@ pub(super) fn page(
             Ok(record) => page.records.push(record),
             Err(_) => page.unreadable += 1,
         }
-        last = Some(row.get(2)?);
+        last = Some(row.get(3)?);
     }
     Ok(page)
 }
 
-pub(super) const PAGE: &str = "SELECT id, body, seq FROM record";
+pub(super) const PAGE: &str = "SELECT id, body, response, seq FROM record";
 const BY_ID: &str = "id = ?";
 
 type Conditions = (String, Vec<Value>);
@@ -75,7 +75,8 @@ fn conditions(filter: &Filter, after: Option<&Cursor>) -> Result<Option<Conditio
     let by_state = filter.state.filter(|state| *state != StateKind::Completed);
     if let Some(state) = by_state {
         texts.push("state IN (?, ?)");
-        values.extend([number_of(state), number_of(state) | RESUMABLE].map(Value::Integer));
+        let numbers = [number_of(state), number_of(state) | RESUMABLE];
+        values.extend(numbers.map(|number| Value::Integer(number.into())));
     }
     if filter.parked == Some(true) {
         texts.push("parked_since IS NOT NULL");

@@ -167,7 +167,7 @@ impl Moving<'_> {
 struct Damaged<'b> {
     id: RecordId,
     version: i64,
-    state: i64,
+    state: i16,
     bytes: &'b [u8],
 }
 

@@ -1,5 +1,5 @@
-//! A record as a row of `record`, both ways. The columns are those that SQL decides or searches by; the body
-//! is all of the record.
+//! A record as a row of `record`, both ways. The columns are those that SQL decides or searches by; body and
+//! response are all of the record.
 
 use oncegate_core::codec::Malformed;
 use oncegate_core::identity::RecordId;
@@ -12,7 +12,7 @@ use rusqlite::{Row, Statement};
 use super::error::Failure;
 
 /// The columns in the order in which [`RecordRow::bind`] binds them, from `?1` on.
-pub(super) const COLUMNS: [&str; 10] = [
+pub(super) const COLUMNS: [&str; 11] = [
     "id",
     "version",
     "state",
@@ -22,6 +22,7 @@ pub(super) const COLUMNS: [&str; 10] = [
     "doubt_since",
     "parked_since",
     "reference",
+    "response",
     "body",
 ];
 
@@ -33,6 +34,7 @@ pub(super) struct RecordRow<'r> {
     doubt_since: Option<i64>,
     parked_since: Option<i64>,
     body: Vec<u8>,
+    response: Option<Vec<u8>>,
 }
 
 impl<'r> RecordRow<'r> {
@@ -50,7 +52,15 @@ impl<'r> RecordRow<'r> {
             }
             State::InProgress | State::Completed(_) | State::FailedRetryable | State::Expired => {}
         }
-        Self { record, line, give_up_at, doubt_since, parked_since, body: record.encode() }
+        Self {
+            record,
+            line,
+            give_up_at,
+            doubt_since,
+            parked_since,
+            body: record.encode_body(),
+            response: record.encode_answer(),
+        }
     }
 
     fn due_at(&self) -> Option<i64> {
@@ -67,7 +77,8 @@ impl<'r> RecordRow<'r> {
         statement.raw_bind_parameter(7, self.doubt_since)?;
         statement.raw_bind_parameter(8, self.parked_since)?;
         statement.raw_bind_parameter(9, self.record.provider_reference.as_deref())?;
-        statement.raw_bind_parameter(10, &self.body[..])
+        statement.raw_bind_parameter(10, self.response.as_deref())?;
+        statement.raw_bind_parameter(11, &self.body[..])
     }
 
     /// The same values, for a caller's transaction.
@@ -77,13 +88,14 @@ impl<'r> RecordRow<'r> {
         vec![
             id_value(self.record.id),
             Value::Int(Some(self.record.version.as_raw())),
-            Value::Int(Some(state_column(self.record))),
+            Value::Int(Some(state_column(self.record).into())),
             Value::Int(due_at),
             Value::Text(self.line.map(Into::into)),
             Value::Int(self.give_up_at),
             Value::Int(self.doubt_since),
             Value::Int(self.parked_since),
             Value::Text(reference),
+            Value::Bytes(self.response.map(Into::into)),
             Value::Bytes(Some(self.body.into())),
         ]
     }
@@ -103,11 +115,13 @@ pub(super) fn operation_of(line: &str) -> &str {
     line.split_once('\n').map_or(line, |(operation, _)| operation)
 }
 
-/// Reads the columns `id` and `body` from the first two places of a row. A body under the id of another
-/// record is damage: ids are made of scope and key.
+/// Reads the columns `id`, `body` and `response` from the first three places of a row. A body under the id of
+/// another record is damage: ids are made of scope and key.
 pub(super) fn decode(row: &Row<'_>) -> Result<Record, Failure> {
     let id = RecordId::from_bytes(row.get(0)?);
-    let body = row.get_ref(1)?.as_blob().map_err(|_| Malformed { what: "record" })?;
-    let record = Record::decode(body)?;
+    let damaged = |_| Malformed { what: "record" };
+    let body = row.get_ref(1)?.as_blob().map_err(damaged)?;
+    let response = row.get_ref(2)?.as_blob_or_null().map_err(damaged)?;
+    let record = Record::decode_body(body, response)?;
     if record.id == id { Ok(record) } else { Err(Malformed { what: "record id" }.into()) }
 }

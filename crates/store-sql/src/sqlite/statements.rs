@@ -13,12 +13,12 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, Rows, params};
 use super::error::Failure;
 use super::row::{COLUMNS, RecordRow, decode};
 
-const PENDING: i64 = number_of(StateKind::Pending);
-const IN_PROGRESS: i64 = number_of(StateKind::InProgress);
-const COMPLETED: i64 = number_of(StateKind::Completed);
-const FAILED_RETRYABLE: i64 = number_of(StateKind::FailedRetryable);
-const UNKNOWN: i64 = number_of(StateKind::Unknown);
-const EXPIRED: i64 = number_of(StateKind::Expired);
+const PENDING: i16 = number_of(StateKind::Pending);
+const IN_PROGRESS: i16 = number_of(StateKind::InProgress);
+const COMPLETED: i16 = number_of(StateKind::Completed);
+const FAILED_RETRYABLE: i16 = number_of(StateKind::FailedRetryable);
+const UNKNOWN: i16 = number_of(StateKind::Unknown);
+const EXPIRED: i16 = number_of(StateKind::Expired);
 
 /// `INSERT`, up to what a clash does.
 pub(super) static INSERT_INTO: LazyLock<String> = LazyLock::new(|| {
@@ -42,15 +42,15 @@ pub(super) static REMOVE: LazyLock<String> = LazyLock::new(|| {
          AND state IN ({COMPLETED}, {FAILED_RETRYABLE}, {EXPIRED}) AND due_at <= ?3"
     )
 });
-pub(super) const READ: &str = "SELECT id, body FROM record WHERE id = ?1";
+pub(super) const READ: &str = "SELECT id, body, response FROM record WHERE id = ?1";
 
 /// What is due in one state, the longest first. `seq` settles ties, so that passes are repeatable.
-pub(super) const DUE: &str = "SELECT id, body FROM record WHERE state = ?1 AND due_at BETWEEN ?2 AND ?3 \
+pub(super) const DUE: &str = "SELECT id, body, response FROM record WHERE state = ?1 AND due_at BETWEEN ?2 AND ?3 \
      ORDER BY due_at, seq";
 /// Waiting work that is past its limit, however much waits.
 pub(super) static OVERDUE: LazyLock<String> = LazyLock::new(|| {
     format!(
-        "SELECT id, body FROM record INDEXED BY record_overdue WHERE state = {PENDING} \
+        "SELECT id, body, response FROM record INDEXED BY record_overdue WHERE state = {PENDING} \
          AND give_up_at BETWEEN ?1 AND ?2 ORDER BY give_up_at, seq"
     )
 });
@@ -112,7 +112,7 @@ pub(super) fn due(
     moments: Moments,
     limit: usize,
 ) -> Result<Scan, Failure> {
-    let states: &[i64] = match what {
+    let states: &[i16] = match what {
         Due::Pending => &[PENDING],
         Due::Lapsed => &[IN_PROGRESS],
         Due::Resumable => &[IN_PROGRESS | RESUMABLE],
@@ -123,7 +123,7 @@ pub(super) fn due(
     let (from, by) = (moments.from.as_micros(), moments.by.as_micros());
     for state in states {
         let mut statement = connection.prepare_cached(DUE)?;
-        collect(statement.query([state, &from, &by])?, &[], limit, &mut scan)?;
+        collect(statement.query(params![state, from, by])?, &[], limit, &mut scan)?;
     }
     if what == Due::Expired {
         let mut statement = connection.prepare_cached(&OVERDUE)?;
@@ -144,7 +144,7 @@ pub(super) fn doubted_except(
 ) -> Result<Scan, Failure> {
     let mut scan = Scan::default();
     let mut statement = connection.prepare_cached(DUE)?;
-    let rows = statement.query([UNKNOWN, moments.from.as_micros(), moments.by.as_micros()])?;
+    let rows = statement.query(params![UNKNOWN, moments.from.as_micros(), moments.by.as_micros()])?;
     collect(rows, except, limit, &mut scan)?;
     Ok(scan)
 }
@@ -156,7 +156,7 @@ fn collect(mut rows: Rows<'_>, except: &[Operation], limit: usize, into: &mut Sc
     while let Some(row) = rows.next()? {
         if !except.is_empty() {
             // Only the operation is decoded, so that passing over a row is cheap.
-            let operation = Record::decode_operation(row.get_ref(1)?.as_blob().unwrap_or_default());
+            let operation = Record::operation_of_body(row.get_ref(1)?.as_blob().unwrap_or_default());
             if operation.is_ok_and(|operation| except.iter().any(|one| one.as_str() == operation)) {
                 continue;
             }

@@ -109,7 +109,7 @@ fn every_statement_goes_through_an_index_whatever_the_table_holds() {
         let parked = plan(&connection, browse::COUNT_PARKED);
         assert_eq!(parked, "SEARCH record USING COVERING INDEX record_parked (parked_since>?)");
         let by_reference =
-            plan(&connection, "SELECT id, body FROM record WHERE reference = ? ORDER BY seq DESC");
+            plan(&connection, "SELECT id, body, response FROM record WHERE reference = ? ORDER BY seq DESC");
         assert_eq!(by_reference, "SEARCH record USING INDEX record_by_reference (reference=?)");
         let job = |sql: &str, by: &str| {
             let plan = plan(&connection, sql);

@@ -21,7 +21,7 @@ pub(super) const NEXT_LINE: &str = "SELECT line, due_at FROM record INDEXED BY r
 pub(super) const OF_LINE: &str = "SELECT seq FROM record INDEXED BY record_waiting \
      WHERE state = 0 AND line = ?1 AND due_at <= ?2 ORDER BY due_at, seq LIMIT ?3";
 
-pub(super) const AT: &str = "SELECT id, body FROM record WHERE seq = ?1";
+pub(super) const AT: &str = "SELECT id, body, response FROM record WHERE seq = ?1";
 
 /// Of all lines, but no more rows than are counted. They come line by line, so the oldest is among them only if they are all.
 pub(super) const BACKLOG: &str = "SELECT count(*), min(due_at) FROM \

@@ -28,7 +28,7 @@ impl Place {
 
     /// The same with rows that are due from another moment on. The notes are as the batches have left them.
     async fn batches(&self, batches: u64, state: StateKind, from: Timestamp, note_kind: i16) {
-        let (state, long_ago) = (super::super::row::state_number_of(state), LONG_AGO.as_micros());
+        let (state, long_ago) = (oncegate_store::row::number_of(state), LONG_AGO.as_micros());
         let (first, from) = ("(1000 + b) * 65536", from.as_micros());
         self.run(&format!(
             "INSERT INTO {{}}.record SELECT {first} + n, int8send(b) || int8send(n), 1, {state}, {from} + b, '' \

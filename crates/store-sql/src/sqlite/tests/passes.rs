@@ -55,7 +55,7 @@ impl Place {
     fn multiply(&self, key: &str, count: u32) {
         let mut connection = Connection::open(self.file()).unwrap();
         let tx = connection.transaction().unwrap();
-        let all = "SELECT id, body FROM record ORDER BY seq";
+        let all = "SELECT id, body, response FROM record ORDER BY seq";
         let found = tx.prepare(all).unwrap().query_map([], |row| Ok(decode(row))).unwrap().find_map(|row| {
             let record = row.unwrap().unwrap();
             (record.address.key.as_str() == key).then_some(record)
