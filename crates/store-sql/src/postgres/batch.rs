@@ -14,9 +14,8 @@ use oncegate_core::record::{Record, StateKind};
 use oncegate_core::time::{Timestamp, micros};
 use oncegate_store::Change;
 use oncegate_store::Write;
-use tokio_postgres::types::ToSql;
-
 use oncegate_store::row::{number_of, state_column};
+use tokio_postgres::types::ToSql;
 
 use super::row::{Look, Mark};
 

@@ -3,14 +3,13 @@
 use oncegate_core::identity::RecordId;
 use oncegate_core::key::Key;
 use oncegate_core::record::StateKind;
+use oncegate_core::record::codec::body_name;
 use oncegate_core::scope::{Address, Scope};
+use oncegate_store::row::{number_of, state_of};
 use oncegate_store::{Counts, Cursor, Filter, Page};
 use tokio_postgres::types::{ToSql, Type};
 
 use super::error::Failure;
-use oncegate_core::record::codec::body_name;
-use oncegate_store::row::{number_of, state_of};
-
 use super::row::{Name, SEQ, created_at, decode};
 use super::session::Session;
 use super::statements::Statements;

@@ -19,11 +19,10 @@ use oncegate_store::drive::read_one;
 use oncegate_store::join::{
     Call, Cause, Connection, Join, Joined, Opening, Routine, Shown, Taken, Turn, Value,
 };
+use oncegate_store::row::state_column;
 use oncegate_store::{Change, Effect, Kind, Result, StoreError, Write};
 
 use super::PostgresStore;
-use oncegate_store::row::state_column;
-
 use super::row::{Look, Mark, digest, unpack};
 use super::settings::Schema;
 use super::statements::{BATCH_MAX, IS_MARKED, MARKED, answer_of, is_first, marked};

@@ -10,17 +10,16 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
+use oncegate_core::record::codec::body_name;
 use oncegate_core::record::{Record, StateKind};
 use oncegate_core::scope::Operation;
 use oncegate_core::time::{Timestamp, micros};
 use oncegate_store::query::answer_bytes;
+use oncegate_store::row::{RESUMABLE, number_of};
 use oncegate_store::{Due, Moments, SCAN_BYTES_MAX, Scan};
 use tokio_postgres::types::ToSql;
 
 use super::error::Failure;
-use oncegate_core::record::codec::body_name;
-use oncegate_store::row::{RESUMABLE, number_of};
-
 use super::row::{Look, SEQ, decode};
 use super::session::Session;
 use super::statements::{NOTES_AT_ONCE, Statements};
