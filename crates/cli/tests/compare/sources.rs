@@ -90,7 +90,7 @@ fn sources_that_are_down() {
 fn a_damaged_record_is_no_difference_and_no_success() {
     let desk = ledger::desk(vec![paid("a", 1), paid("b", 1)], "export.csv", "idempotency_key\na\n");
     let store = rusqlite::Connection::open(desk.path().join("oncegate.db")).unwrap();
-    let damaged = store.execute("UPDATE record SET state = 99 WHERE key = 'b'", []).unwrap();
+    let damaged = store.execute("UPDATE record SET body = x'09' WHERE seq = 2", []).unwrap();
     assert_eq!(damaged, 1);
     drop(store);
     assert_snapshot!("damaged", desk.ask(&format!("compare --provider-export export.csv {DAY}")));
