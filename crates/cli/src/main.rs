@@ -24,6 +24,7 @@ mod serve;
 mod shown;
 mod source;
 mod stats;
+mod store;
 mod streams;
 
 use std::process::ExitCode;
@@ -63,6 +64,8 @@ enum Command {
     Resolve(resolve::Args),
     Serve(serve::Args),
     Stats(stats::Args),
+    #[command(subcommand)]
+    Store(store::Command),
 }
 
 fn main() -> ExitCode {
@@ -81,5 +84,6 @@ fn main() -> ExitCode {
         Command::Resolve(args) => resolve::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Stats(args) => stats::run(&args),
+        Command::Store(command) => store::run(&command),
     }
 }

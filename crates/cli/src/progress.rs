@@ -15,18 +15,25 @@ pub(crate) struct Progress {
     total: Option<u64>,
     written: Option<Instant>,
     calls: u64,
+    /// The clock is looked at once in so many calls.
+    stride: u64,
 }
 
 impl Progress {
     /// Of `what`, such as "lines of the export".
     pub(crate) fn new(what: &'static str, total: Option<u64>) -> Self {
-        Self { is_shown: io::stderr().is_terminal(), what, total, written: None, calls: 0 }
+        Self { is_shown: io::stderr().is_terminal(), what, total, written: None, calls: 0, stride: STRIDE }
+    }
+
+    /// The same for work that is told of in parts, each of many.
+    pub(crate) fn of_parts(what: &'static str, total: Option<u64>) -> Self {
+        Self { stride: 1, ..Self::new(what, total) }
     }
 
     /// So many are done, which is so much of the total.
     pub(crate) fn tick(&mut self, done: u64, of_total: u64) {
         self.calls += 1;
-        if !self.is_shown || !self.calls.is_multiple_of(STRIDE) {
+        if !self.is_shown || !self.calls.is_multiple_of(self.stride) {
             return;
         }
         if self.written.is_none_or(|written| written.elapsed() >= PACE) {

@@ -7,14 +7,17 @@ use oncegate_core::identity::{RecordId, Token};
 use oncegate_core::record::{Reason, Record};
 use oncegate_core::scope::Operation;
 use oncegate_core::time::Timestamp;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+use oncegate_store::Check as _;
+use oncegate_store::check::check_pages;
 use oncegate_store::clock::Clock;
 use oncegate_store::jobs::{Claim, Depth, Job, JobId, Jobs, Report};
 use oncegate_store::memory::MemoryStore;
 use oncegate_store::shared_cache::Realm;
 use oncegate_store::signals::Signals;
 use oncegate_store::{
-    Apart, Backlog, Capability, Counts, Cursor, Doubts, Due, EntryPage, EntryPlace, Filter, History, Moments,
-    Outcome, Page, Quarantine, Result, Scan, Store, TimeSpan, Turn, Waiting, Write,
+    Apart, Backlog, Capability, CheckedPart, Counts, Cursor, Doubts, Due, EntryPage, EntryPlace, Filter,
+    History, Moments, Outcome, Page, Quarantine, Result, Scan, Store, TimeSpan, Turn, Waiting, Write,
 };
 #[cfg(feature = "redis")]
 use oncegate_store::{Effect, Kind, StoreError};
@@ -73,6 +76,21 @@ impl AnyStore {
             Self::Postgres(store) => store.warnings().iter().map(ToString::to_string).collect(),
             #[cfg(feature = "redis")]
             Self::Redis(store) => store.warnings().iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
+impl AnyStore {
+    /// Checks the part of the store behind `after` for contradictions; `None` begins with the first part.
+    pub async fn check(&self, after: Option<&Cursor>) -> Result<CheckedPart> {
+        match self {
+            Self::Memory(store) => check_pages(store, after).await,
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(store) => store.check(after).await,
+            #[cfg(feature = "postgres")]
+            Self::Postgres(store) => store.check(after).await,
+            #[cfg(feature = "redis")]
+            Self::Redis(store) => check_pages(&**store, after).await,
         }
     }
 }

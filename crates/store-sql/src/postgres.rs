@@ -24,6 +24,7 @@ use oncegate_store::{
 mod apply;
 mod batch;
 mod browse;
+mod check;
 mod checks;
 mod error;
 mod history;

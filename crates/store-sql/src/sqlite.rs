@@ -29,6 +29,7 @@ use oncegate_store::{
 
 mod apply;
 mod browse;
+mod check;
 mod checkpoint;
 mod connection;
 mod error;

@@ -16,7 +16,7 @@ use oncegate_conformance::samples::{FAR_AHEAD, LONG_AGO, answer, entry, id, move
 use oncegate_core::audit::{Act, Entry};
 use oncegate_core::record::{Record, State, StateKind};
 use oncegate_store::drive::read_one;
-use oncegate_store::{Outcome, Store, Write};
+use oncegate_store::{Check as _, Outcome, Store, Write};
 use oncegate_store_sql::SqliteStore;
 
 const ROLE: &str = "ONCEGATE_TEST_ROLE";
@@ -136,6 +136,7 @@ fn kill_9() {
         "{acknowledged} acknowledged batches over {ROUNDS} kills; {landed_unacknowledged} more landed unacknowledged"
     );
     assert!(acknowledged > ROUNDS);
+    is_sound(&SqliteStore::open(&file).unwrap());
 }
 
 /// Batches up to `last` were acknowledged: they are there. The next one is there whole or not at all; says which. And of each key is
@@ -385,6 +386,19 @@ fn await_start() {
 fn hear() {
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();
+}
+
+/// What `oncegate store check` looks at.
+fn is_sound(store: &SqliteStore) {
+    let mut after = None;
+    loop {
+        let part = block_on(store.check(after.as_ref())).unwrap();
+        assert_eq!(part.problems, [], "{}", part.area);
+        match part.next {
+            Some(next) => after = Some(next),
+            None => return,
+        }
+    }
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {

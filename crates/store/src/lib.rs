@@ -6,6 +6,7 @@
 //! - **The outbox**, written in that transaction: [`jobs`].
 
 pub mod apart;
+pub mod check;
 pub mod clock;
 pub mod drive;
 pub mod error;
@@ -38,6 +39,7 @@ use shared_cache::Realm;
 use signals::Signals;
 
 pub use apart::Apart;
+pub use check::{Check, CheckedPart, Problem, ProblemKind};
 pub use error::{Effect, Kind, StoreError};
 pub use history::{History, Quarantine};
 pub use query::{Counts, Cursor, Due, Filter, Moments, Page, SCAN_BYTES_MAX, Scan};

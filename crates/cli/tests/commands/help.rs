@@ -4,7 +4,7 @@ use insta::assert_snapshot;
 
 use crate::desk::{Desk, seen};
 
-pub(crate) const COMMANDS: [&str; 24] = [
+pub(crate) const COMMANDS: [&str; 26] = [
     "audit",
     "audit export",
     "audit list",
@@ -29,6 +29,8 @@ pub(crate) const COMMANDS: [&str; 24] = [
     "resolve",
     "serve",
     "stats",
+    "store",
+    "store check",
 ];
 
 #[test]

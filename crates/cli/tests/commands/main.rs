@@ -24,5 +24,6 @@ mod running;
 mod show;
 mod sources;
 mod stats;
+mod store;
 mod stories;
 mod terminal;

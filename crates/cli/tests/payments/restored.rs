@@ -90,6 +90,7 @@ fn restore_while_clients_pay(database: &Database) {
     }
     let twice = charged_twice(&town);
     assert!(twice.is_empty(), "charged twice: {twice:?}");
+    crate::storm::is_sound(&town);
     println!("{PAYMENTS} payments, {}, {held_back} held back after the restore", *crowd.count.borrow());
 }
 

@@ -3,6 +3,7 @@
 //! itself: nothing stays in progress, and no outcome stays unknown. The provider's ledger is the judge.
 
 use std::collections::HashMap;
+use std::process::Command;
 use std::sync::Arc;
 
 use example_payments::provider::{Fault, Faults};
@@ -10,6 +11,7 @@ use oncegate_test_servers::wait_until;
 use serde_json::{Value, json};
 
 use crate::database::Database;
+use crate::gateway::store_of;
 use crate::mix::{Crowd, Seen, records};
 use crate::town::Town;
 
@@ -111,7 +113,19 @@ fn storm(database: &Database) {
         });
     }
     judge(&town, &seen);
+    is_sound(&town);
     println!("{PAYMENTS} payments, {}, {told_later} told after the storm", *crowd.count.borrow());
+}
+
+/// What an operator types to check the store, while the gateway serves.
+pub(crate) fn is_sound(town: &Town) {
+    let told = Command::new(env!("CARGO_BIN_EXE_oncegate"))
+        .args(["store", "check", "--store", &store_of(town.folder())])
+        .output()
+        .unwrap();
+    let shown = String::from_utf8_lossy(&told.stdout);
+    assert!(told.status.success(), "{shown}{}", String::from_utf8_lossy(&told.stderr));
+    assert!(shown.contains("The store is sound."), "{shown}");
 }
 
 /// Record, ledger and client agree on every payment, and nobody was charged twice.

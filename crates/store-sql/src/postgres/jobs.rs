@@ -32,7 +32,18 @@ pub(super) async fn enqueue_in(
 
 /// `None`: nobody could speak of it, for its name cannot be read.
 fn decode(row: &Row) -> std::result::Result<Option<Job>, Failure> {
-    let columns = Columns {
+    Ok(match columns(row)?.decode() {
+        Ok(job) => Some(job),
+        Err(malformed) => {
+            tracing::error!(%malformed, "a job of the outbox is passed over");
+            None
+        }
+    })
+}
+
+/// The columns [`crate::job::COLUMNS`], from the first place on.
+pub(super) fn columns(row: &Row) -> std::result::Result<Columns, Failure> {
+    Ok(Columns {
         id: row.try_get(0)?,
         effect: row.try_get(1)?,
         payload: row.try_get(2)?,
@@ -48,13 +59,6 @@ fn decode(row: &Row) -> std::result::Result<Option<Job>, Failure> {
         last_error: row.try_get(12)?,
         reference: row.try_get(13)?,
         answer: row.try_get(14)?,
-    };
-    Ok(match columns.decode() {
-        Ok(job) => Some(job),
-        Err(malformed) => {
-            tracing::error!(%malformed, "a job of the outbox is passed over");
-            None
-        }
     })
 }
 

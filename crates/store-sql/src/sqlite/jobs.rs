@@ -159,7 +159,7 @@ fn select(
     Ok(jobs)
 }
 
-fn columns(row: &Row<'_>) -> rusqlite::Result<Columns> {
+pub(super) fn columns(row: &Row<'_>) -> rusqlite::Result<Columns> {
     Ok(Columns {
         id: row.get(0)?,
         effect: row.get(1)?,

@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use super::removed;
 use super::*;
 
+mod check;
 mod joined;
 mod older;
 mod outbox;

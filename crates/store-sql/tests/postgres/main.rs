@@ -13,6 +13,7 @@ mod pooled;
 mod round_trips;
 mod scans;
 mod signals;
+mod sound;
 mod startup;
 mod tls;
 mod upgrade;

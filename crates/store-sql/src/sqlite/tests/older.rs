@@ -61,6 +61,7 @@ fn every_record_of_an_older_file_is_kept() {
         assert_eq!(block_on(read_one(&store, record.id)).unwrap().as_ref(), Some(record));
         refused_by(&store, insert(&Record { version: record.version, ..record.clone() }), record);
     }
+    assert_eq!(check::checked(&store).1, []);
     let entries = count("SELECT count(*) FROM entry");
     assert!(entries > 0, "the audit trail stays");
 }
