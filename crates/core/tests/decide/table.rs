@@ -4,7 +4,9 @@
 
 use std::sync::Arc;
 
-use oncegate_core::decide::{Admission, Arrival, Ask, Decision, Event, Finding, Grounds, Next, Step};
+use oncegate_core::decide::{
+    Admission, Arrival, Ask, Decision, Event, Finding, Grounds, Next, QUARANTINED, Step,
+};
 use oncegate_core::record::{CrashPolicy, Execution, GoneStatus, Record, State, Terms};
 
 use super::samples::*;
@@ -625,7 +627,10 @@ pub(crate) fn is_coherent(row: &Record) -> bool {
         }
         State::FailedRetryable => ends && row.settled_at.is_some() && !row.unaccounted,
         State::Unknown(_) => {
-            ends_if_deferred && row.grant.is_some() && row.settled_at.is_none() && row.evidence.is_none()
+            // What is held back may wait for its first attempt.
+            let held_back = row.last_error.as_ref().is_some_and(|reason| reason.code() == QUARANTINED);
+            let was_granted = row.grant.is_some() || (held_back && row.attempts == 0);
+            ends_if_deferred && was_granted && row.settled_at.is_none() && row.evidence.is_none()
         }
         State::Expired => ends && row.request.is_none() && row.evidence.is_none() && row.recovery.is_none(),
     }

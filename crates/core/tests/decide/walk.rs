@@ -11,7 +11,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncegate_core::decide::{Arrival, Ask, Decision, Event, Lease, Next, Reserve, decide};
+use oncegate_core::decide::{
+    Arrival, Ask, Decision, Event, Grounds, Lease, Next, QUARANTINED, Reserve, decide,
+};
 use oncegate_core::identity::{Token, Version};
 use oncegate_core::record::{AfterRetention, CrashPolicy, Execution, GoneStatus, Record, State, Terms};
 use oncegate_core::time::{Now, Timestamp};
@@ -91,6 +93,11 @@ enum Move {
     CleanUp(u8),
     Reap,
     Forget,
+    /// An operator declares a loss, although there was none: what may run is put before them.
+    HoldBack,
+    /// They have looked: what is held back did not happen. Only said where it is true and can no
+    /// longer change.
+    LetGo,
 }
 
 /// Which of the two.
@@ -123,6 +130,8 @@ fn moves() -> impl Strategy<Value = Move> {
         2 => (0..3_u8).prop_map(Move::CleanUp),
         2 => Just(Move::Reap),
         1 => Just(Move::Forget),
+        1 => Just(Move::HoldBack),
+        1 => Just(Move::LetGo),
     ]
 }
 
@@ -207,7 +216,10 @@ impl World {
             Next::Put(next) => self.put(Arc::unwrap_or_clone(next)),
             Next::Remove { .. } => {
                 self.give_way();
-                self.row = None;
+                // Its promise was kept; a late clean-up may write a row with the same token again.
+                if let Some(row) = self.row.take() {
+                    self.promised.remove(&row.life);
+                }
             }
         }
         if let Decision::Replay(answer) = &step.decision {
@@ -348,12 +360,26 @@ impl World {
             Move::CleanUp(n) => self.clean_up(n),
             Move::Sweep => drop(self.apply(&Event::Sweep)),
             Move::Reap => drop(self.apply(&reap())),
+            Move::HoldBack => drop(self.apply(&Event::HoldBack { windows: "q1".into() })),
+            Move::LetGo => self.let_go(),
             Move::Forget => {
                 if let Some(row) = &self.row {
                     let forget = forget(row.version);
                     let _ = self.apply(&forget);
                 }
             }
+        }
+    }
+
+    fn let_go(&mut self) {
+        let Some(row) = &self.row else { return };
+        let now = self.now();
+        let is_held_back = row.last_error.as_ref().is_some_and(|reason| reason.code() == QUARANTINED);
+        let may_send = |attempt: &Attempt| !attempt.is_spent && !now.is_surely_past(attempt.lease.until);
+        let is_open = self.attempts.iter().any(may_send) || self.has_acted(row.life);
+        if is_held_back && !is_open {
+            let says = did_not_happen(row.life, Grounds::Operator { version: row.version }, now);
+            let _ = self.apply(&says);
         }
     }
 
