@@ -185,7 +185,7 @@ fn shown(value: ValueRef<'_>) -> String {
         ValueRef::Null => "empty".to_owned(),
         ValueRef::Integer(number) => number.to_string(),
         ValueRef::Real(number) => number.to_string(),
-        ValueRef::Text(text) => String::from_utf8_lossy(text).replace('\n', " ").to_string(),
+        ValueRef::Text(text) => String::from_utf8_lossy(text).replace('\n', " "),
         ValueRef::Blob(bytes) => format!("{} bytes", bytes.len()),
     }
 }
