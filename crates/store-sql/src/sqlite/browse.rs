@@ -10,7 +10,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 
 use super::error::{Failure, unreadable};
-use super::row::decode;
+use super::waiting::at;
 
 /// A page of rows, newest first. The cursor is the last row's place in the order of arrival.
 ///
@@ -23,12 +23,14 @@ pub(super) fn page(
 ) -> Result<Page, Failure> {
     let mut page = Page { records: Vec::new(), unreadable: 0, next: None };
     let Some((conditions, values)) = conditions(filter, after)? else { return Ok(page) };
-    let sql = format!("{PAGE}{conditions} ORDER BY seq DESC");
-    let mut statement = connection.prepare(&sql)?;
-    let mut rows = statement.query(params_from_iter(values))?;
+    let tx = connection.unchecked_transaction()?;
+    // Places first, so that only they are sorted, and not the rows.
+    let mut places = tx.prepare(&format!("{PLACES}{conditions} ORDER BY seq DESC"))?;
+    let mut places = places.query(params_from_iter(values))?;
     let mut last = None;
-    while let Some(row) = rows.next()? {
-        let found = decode(row);
+    while let Some(row) = places.next()? {
+        let seq: i64 = row.get(0)?;
+        let Some(found) = at(&tx, seq)? else { continue };
         if found.as_ref().is_ok_and(|record| !filter.admits(record)) {
             continue;
         }
@@ -41,12 +43,12 @@ pub(super) fn page(
             Ok(record) => page.records.push(record),
             Err(_) => page.unreadable += 1,
         }
-        last = Some(row.get(3)?);
+        last = Some(seq);
     }
     Ok(page)
 }
 
-pub(super) const PAGE: &str = "SELECT id, body, response, seq FROM record";
+pub(super) const PLACES: &str = "SELECT seq FROM record";
 const BY_ID: &str = "id = ?";
 
 type Conditions = (String, Vec<Value>);

@@ -160,7 +160,8 @@ impl SqliteStore {
     /// What must be in the file for it to be the one that this process has written to, see [`is_intact`].
     fn marks(&self) -> [Value<'static>; 3] {
         let marks = match self.writer.watermark().beat() {
-            Some(Beat { last: None, .. }) => [None; 3],
+            // Nothing was written yet, or this process ends and its watermark is gone.
+            Some(_) if self.writer.expected().is_none() => [None; 3],
             Some(Beat { node, last, next }) => [Some(node), last, Some(next)],
             // The file was restored: no mark is the right one.
             None => [Some(0), None, None],

@@ -114,8 +114,8 @@ fn of_line(connection: &Connection, line: &str, now: Timestamp, limit: usize) ->
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
-/// The outer error is the database's, the inner one the row's.
-fn at(connection: &Connection, seq: i64) -> Result<Option<Result<Record, Failure>>, Failure> {
+/// The row at this place: the outer error is the database's, the inner one the row's.
+pub(super) fn at(connection: &Connection, seq: i64) -> Result<Option<Result<Record, Failure>>, Failure> {
     let mut statement = connection.prepare_cached(AT)?;
     Ok(statement.query_row([seq], |row| Ok(decode(row))).optional()?)
 }

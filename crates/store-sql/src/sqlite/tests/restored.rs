@@ -106,6 +106,10 @@ fn a_settlement_after_the_watermark_was_removed_is_written() {
     block_on(store.leave()).unwrap();
     applied(&store, &[swap(&row, &completed(&row))]);
     assert_eq!(read(&store, "a"), Some(completed(&row)));
+    // Also what a caller's transaction ends with.
+    let mut callers = Callers(place.raw());
+    let write = insert(&completed(&reserved("b", 2, LONG_AGO)));
+    assert!(end(&mut callers, &store.last(&write).unwrap()));
     assert_eq!(block_on(store.check_history()).unwrap(), History::Lost);
     let left: i64 = place.raw().query_row("SELECT count(*) FROM watermark", [], |row| row.get(0)).unwrap();
     assert_eq!(left, 0);
