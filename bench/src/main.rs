@@ -1,4 +1,6 @@
-//! What the product costs: all of it (`suite`, without a name), one thing at a time (`store`, `engine`, `gateway`, `slow-senders`, `sqlite-rows`, `postgres`, `atomic`, `outbox`, `sweeper`, `reaper`), and measurements that settled a decision, kept so that they can be run again.
+//! What the product costs: all of it (`suite`, without a name), one thing at a time (`store`,
+//! `engine`, `gateway`, `slow-senders`, `sqlite-rows`, `postgres`, `atomic`, `outbox`, `sweeper`,
+//! `reaper`), and measurements that settled a decision, kept so that they can be run again.
 
 #[cfg(feature = "atomic")]
 mod atomic;

@@ -1,6 +1,8 @@
-//! The whole engine on a SQLite file that already has rows: what a fresh key costs as the file grows.
+//! The whole engine on a SQLite file that already has rows: what a fresh key costs as the file
+//! grows.
 //!
-//! The file is filled by the store itself, kept, and found again by its name; a run works on a copy.
+//! The file is filled by the store itself, kept, and found again by its name; a run works on a
+//! copy.
 
 use std::fs;
 use std::path::Path;

@@ -19,11 +19,12 @@ pub(crate) enum Command {
 
 /// Check a store for contradictions, at rest or while it serves; nothing is changed.
 ///
-/// Every record, outbox job and audit entry must decode, columns must say what their record says, no id may have
-/// two rows, and nothing may refer to a row that is not there. SQLite also checks the pages and indexes of the file.
-/// Redis and memory have records alone to check.
+/// Every record, outbox job and audit entry must decode, columns must say what their record says,
+/// no id may have two rows, and nothing may refer to a row that is not there. SQLite also checks
+/// the pages and indexes of the file. Redis and memory have records alone to check.
 ///
-/// Exit code: 0 the store is sound, 1 problems were found or the check failed, 2 the arguments are wrong.
+/// Exit code: 0 the store is sound, 1 problems were found or the check failed, 2 the arguments are
+/// wrong.
 #[derive(clap::Args)]
 pub(crate) struct Check {
     /// The store: sqlite://FILE, postgres://…, redis://…, or where its URL stands: env:NAME,

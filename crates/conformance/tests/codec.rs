@@ -63,7 +63,8 @@ fn a_body_and_a_response_come_back_and_the_body_says_its_operation() {
     }
 }
 
-/// A whole record as Redis and shared caches have it from earlier releases: names, row and response in one frame.
+/// A whole record as Redis and shared caches have it from earlier releases: names, row and
+/// response in one frame.
 #[test]
 fn a_record_of_the_first_schema_is_read() {
     for record in every_shape() {

@@ -81,7 +81,8 @@ impl AnyStore {
 }
 
 impl AnyStore {
-    /// Checks the part of the store behind `after` for contradictions; `None` begins with the first part.
+    /// Checks the part of the store behind `after` for contradictions; `None` begins with the
+    /// first part.
     pub async fn check(&self, after: Option<&Cursor>) -> Result<CheckedPart> {
         match self {
             Self::Memory(store) => check_pages(store, after).await,

@@ -1,12 +1,13 @@
 //! The embedded store: one SQLite file.
 //!
-//! **Invariant:** the unique index over `record.id` decides who gets a key, inside a `BEGIN IMMEDIATE` transaction,
-//! for every process that has the file open and for callers' transactions. An outcome leaves only after `COMMIT` has
-//! returned, with `synchronous=FULL`.
+//! **Invariant:** the unique index over `record.id` decides who gets a key, inside a `BEGIN
+//! IMMEDIATE` transaction, for every process that has the file open and for callers' transactions.
+//! An outcome leaves only after `COMMIT` has returned, with `synchronous=FULL`.
 //!
-//! A batch is written on the thread that brings it, see [`Writing::Blocks`]; threads of the store's own read (WAL lets
-//! them) and checkpoint. A file has one writer at a time: this store's writes and callers' transactions that join (see
-//! `join`) take turns, in the order in which they came. Not here: batching (the engine).
+//! A batch is written on the thread that brings it, see [`Writing::Blocks`]; threads of the
+//! store's own read (WAL lets them) and checkpoint. A file has one writer at a time: this store's
+//! writes and callers' transactions that join (see `join`) take turns, in the order in which they
+//! came. Not here: batching (the engine).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,6 +1,7 @@
 //! Checking what a store keeps for contradictions, at rest or while it serves.
 //!
-//! A check only reads. It goes part by part, so that a store under load answers others in between. Not here: repair.
+//! A check only reads. It goes part by part, so that a store under load answers others in between.
+//! Not here: repair.
 
 use std::fmt;
 use std::future::Future;
@@ -14,8 +15,9 @@ pub trait Check: Store {
     ///
     /// # Contract
     /// - A sound store has no problems, also while it is written to. (each store's own tests)
-    /// - A row that cannot be decoded, columns that say otherwise than their record, an id that occurs twice, and a
-    ///   reference to a row that is not there are problems. (each store's own tests)
+    /// - A row that cannot be decoded, columns that say otherwise than their record, an id that
+    ///   occurs twice, and a reference to a row that is not there are problems. (each store's own
+    ///   tests)
     fn check(&self, after: Option<&Cursor>) -> impl Future<Output = Result<CheckedPart>> + Send;
 }
 
@@ -78,8 +80,8 @@ impl fmt::Display for ProblemKind {
     }
 }
 
-/// Checks a part of a store that has no check of its own: that every listed record can be decoded, which on Redis
-/// includes what scripts read of it.
+/// Checks a part of a store that has no check of its own: that every listed record can be decoded,
+/// which on Redis includes what scripts read of it.
 pub async fn check_pages<S: Store>(store: &S, after: Option<&Cursor>) -> Result<CheckedPart> {
     let page = store.browse(&Filter::default(), after, 500).await?;
     let unreadable = Problem {

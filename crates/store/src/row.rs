@@ -1,14 +1,15 @@
 //! What a store keeps of a record in columns, for databases that search by columns.
 //!
-//! A database decides by the id, the version, the state and the moment at which a worker should look. All
-//! else of a record is its body, [`Record::encode_body`], and its response, in an encoding that every store shares. The numbers of states in rows
-//! and in SQL come from here alone.
+//! A database decides by the id, the version, the state and the moment at which a worker should
+//! look. All else of a record is its body, [`Record::encode_body`], and its response, in an
+//! encoding that every store shares. The numbers of states in rows and in SQL come from here
+//! alone.
 
 use oncegate_core::record::codec::{state_kind, state_number};
 use oncegate_core::record::{Record, State, StateKind};
 
-/// Set in the column of a record in progress that the completer goes on with when its lease has lapsed. The
-/// sweeper looks for those without it.
+/// Set in the column of a record in progress that the completer goes on with when its lease has
+/// lapsed. The sweeper looks for those without it.
 pub const RESUMABLE: i16 = 16;
 
 /// The number of a state in its column and in SQL.

@@ -61,8 +61,8 @@ impl<S: Store> Idempotency<S> {
 
     /// Asks this about every request with a key, before its body is read: a replay never reaches
     /// the service, so what authenticates there is not asked again. Also before an operation is
-    /// shown or cancelled; one whose route is gone is refused with 403. Call it before the layer is
-    /// cloned.
+    /// shown or cancelled; one whose route is gone is refused with 403. Call it before the layer
+    /// is cloned.
     #[must_use]
     pub fn authorize(mut self, authorize: impl Authorize) -> Self {
         if let Some(shared) = Arc::get_mut(&mut self.0) {

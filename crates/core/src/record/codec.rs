@@ -67,8 +67,9 @@ impl Record {
         }
     }
 
-    /// All but the response. In front is what people search by, laid out so that SQL can read it: when the life
-    /// began, then scope, key and operation, each behind its length. These numbers are big-endian.
+    /// All but the response. In front is what people search by, laid out so that SQL can read it:
+    /// when the life began, then scope, key and operation, each behind its length. These numbers
+    /// are big-endian.
     #[must_use]
     pub fn encode_body(&self) -> Vec<u8> {
         let names = [self.address.scope.as_str(), self.address.key.as_str(), self.operation.as_str()];
@@ -242,8 +243,8 @@ impl Record {
     }
 }
 
-/// A name as it stands in a body: its length, then its bytes. (A name whose length does not fit is far past every
-/// limit on names, and cannot be read back.)
+/// A name as it stands in a body: its length, then its bytes. (A name whose length does not fit is
+/// far past every limit on names, and cannot be read back.)
 pub fn body_name(name: &str) -> impl Iterator<Item = u8> + '_ {
     let length = u32::try_from(name.len()).unwrap_or(u32::MAX);
     length.to_be_bytes().into_iter().chain(name.bytes())

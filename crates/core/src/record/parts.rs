@@ -133,8 +133,8 @@ impl StoredRequest {
     }
 
     /// Reads back what [`StoredRequest::encode`] wrote. A request of an earlier release has its
-    /// caller's credentials if its route named `authorization`. A cookie alone does not say so: the
-    /// caller may have been known by what was not stored.
+    /// caller's credentials if its route named `authorization`. A cookie alone does not say so:
+    /// the caller may have been known by what was not stored.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut input = Decoder::new(bytes, "stored request");
         if input.u8()? != REQUEST_SCHEMA {

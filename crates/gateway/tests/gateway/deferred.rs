@@ -83,7 +83,8 @@ async fn a_client_may_prefer_it_where_the_route_allows_it() {
     assert_eq!(reply.header("preference-applied"), None);
 }
 
-/// Deferred, a request reached the upstream with the address of the proxy alone, and as plain HTTP.
+/// Deferred, a request reached the upstream with the address of the proxy alone, and as plain
+/// HTTP.
 #[tokio::test]
 async fn what_a_trusted_proxy_says_of_its_client_goes_with_a_deferred_request() {
     let names = [

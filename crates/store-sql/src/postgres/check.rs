@@ -1,4 +1,5 @@
-//! Checking a schema for contradictions, part by part, each part in one statement and so of one moment.
+//! Checking a schema for contradictions, part by part, each part in one statement and so of one
+//! moment.
 
 use oncegate_core::audit::Entry;
 use oncegate_core::identity::RecordId;

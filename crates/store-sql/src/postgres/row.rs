@@ -23,7 +23,8 @@ pub(super) fn decode(row: &Row) -> Result<(RecordId, Result<Record, Malformed>),
 /// Where [`decode`]'s rows have their place.
 pub(super) const SEQ: usize = 3;
 
-/// Reads a body and a response. A body under the id of another record is damage: ids are made of scope and key.
+/// Reads a body and a response. A body under the id of another record is damage: ids are made of
+/// scope and key.
 pub(super) fn unpack(id: RecordId, body: &[u8], response: Option<&[u8]>) -> Result<Record, Malformed> {
     let record = Record::decode_body(body, response)?;
     if record.id == id { Ok(record) } else { Err(Malformed { what: "record id" }) }
@@ -38,7 +39,8 @@ pub(super) enum Name {
 }
 
 impl Name {
-    /// The condition that this name, in the value `rest`, is the parameter `?`, which is a [`body_name`].
+    /// The condition that this name, in the value `rest`, is the parameter `?`, which is a
+    /// [`body_name`].
     pub(super) fn is(self, rest: &str) -> String {
         format!("substring({rest} FROM {} FOR octet_length(?)) = ?", self.start(rest))
     }

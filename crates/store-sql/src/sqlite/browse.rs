@@ -14,7 +14,8 @@ use super::waiting::at;
 
 /// A page of rows, newest first. The cursor is the last row's place in the order of arrival.
 ///
-/// SQL narrows by what has an index. Scope alone, key alone, operation and age are compared row by row.
+/// SQL narrows by what has an index. Scope alone, key alone, operation and age are compared row by
+/// row.
 pub(super) fn page(
     connection: &Connection,
     filter: &Filter,
@@ -64,7 +65,8 @@ fn conditions(filter: &Filter, after: Option<&Cursor>) -> Result<Option<Conditio
         values.push(Value::Integer(before));
     }
     if let (Some(scope), Some(key)) = (&filter.scope, &filter.key) {
-        // Scope and key are the id, and an id is found quickly. What cannot be an address has no record.
+        // Scope and key are the id, and an id is found quickly. What cannot be an address has no
+        // record.
         let (Ok(scope), Ok(key)) = (Scope::from_stored(scope), Key::from_text(key)) else { return Ok(None) };
         texts.push(BY_ID);
         values.push(Value::Blob(RecordId::of(&Address { scope, key }).as_bytes().to_vec()));
@@ -73,7 +75,8 @@ fn conditions(filter: &Filter, after: Option<&Cursor>) -> Result<Option<Conditio
         texts.push("reference = ?");
         values.push(Value::Text(reference.clone()));
     }
-    // Nearly all rows are completed: they are found faster by reading the newest rows than by the index.
+    // Nearly all rows are completed: they are found faster by reading the newest rows than by the
+    // index.
     let by_state = filter.state.filter(|state| *state != StateKind::Completed);
     if let Some(state) = by_state {
         texts.push("state IN (?, ?)");

@@ -1,5 +1,5 @@
-//! Checking a file for contradictions: records, jobs and audit entries part by part, then SQLite's own check of the
-//! pages and indexes, the unique one included.
+//! Checking a file for contradictions: records, jobs and audit entries part by part, then SQLite's
+//! own check of the pages and indexes, the unique one included.
 
 use std::sync::LazyLock;
 

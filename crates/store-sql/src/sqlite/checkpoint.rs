@@ -1,9 +1,11 @@
 //! Keeps the write-ahead log short without stopping the writer.
 //!
-//! A thread copies the log into the file while the writer goes on (`PASSIVE` takes no lock that the writer needs). But as
-//! long as frames keep arriving it never reaches the log's end, so the log would never start over: the writer takes the
-//! last step itself, between two batches, when little is left to copy and, because the thread syncs after each pass, little to
-//! wait for. The log's file is reused, not truncated: writing into allocated space is faster. Numbers in docs/decisions/0018-stores.md.
+//! A thread copies the log into the file while the writer goes on (`PASSIVE` takes no lock that
+//! the writer needs). But as long as frames keep arriving it never reaches the log's end, so the
+//! log would never start over: the writer takes the last step itself, between two batches, when
+//! little is left to copy and, because the thread syncs after each pass, little to wait for. The
+//! log's file is reused, not truncated: writing into allocated space is faster. Numbers in
+//! docs/decisions/0018-stores.md.
 
 use std::path::PathBuf;
 use std::sync::Arc;

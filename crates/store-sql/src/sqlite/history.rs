@@ -17,7 +17,8 @@ const QUARANTINES: &str =
     "SELECT id, since, until, declared_at, released_at, reason FROM quarantine ORDER BY declared_at, id";
 const RELEASE: &str = "UPDATE quarantine SET released_at = ?2 WHERE id = ?1 AND released_at IS NULL";
 
-/// Rewrites a watermark inside the transaction that `connection` is in. `false` if it was not as it must be.
+/// Rewrites a watermark inside the transaction that `connection` is in. `false` if it was not as
+/// it must be.
 pub(super) fn rewrite(connection: &Connection, beat: Beat, now: Timestamp) -> Result<bool, Failure> {
     if !beat.follows(watermark(connection, beat.node)?) {
         return Ok(false);

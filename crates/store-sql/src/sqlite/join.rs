@@ -1,10 +1,11 @@
 //! Joining a caller's transaction on the same file.
 //!
-//! A file has one writer. A caller's transaction waits for its turn among this process's writers, in the order in
-//! which they came, and then holds the file from its `BEGIN IMMEDIATE` to its commit; other processes wait for
-//! SQLite's lock. The row is read before that, so that the file is not held meanwhile and a replay needs no turn. The
-//! unique index or the version refuses what has changed since. (A library that can may instead ask with the beginning
-//! whether the key is new, see [`Join::first`].)
+//! A file has one writer. A caller's transaction waits for its turn among this process's writers,
+//! in the order in which they came, and then holds the file from its `BEGIN IMMEDIATE` to its
+//! commit; other processes wait for SQLite's lock. The row is read before that, so that the file
+//! is not held meanwhile and a replay needs no turn. The unique index or the version refuses what
+//! has changed since. (A library that can may instead ask with the beginning whether the key is
+//! new, see [`Join::first`].)
 
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
@@ -39,8 +40,8 @@ const IS_NEW: &str = "SELECT NOT EXISTS (SELECT 1 FROM record WHERE id = ?1) AS 
 static IS_NEW_AFTER: LazyLock<String> =
     LazyLock::new(|| IS_NEW.replace("?1", &format!("?{}", COLUMNS.len() + 4)));
 
-/// The file has what this process wrote as its watermark: it was not restored. The values are the node, and the marks
-/// that may be there; no node, before the first was written.
+/// The file has what this process wrote as its watermark: it was not restored. The values are the
+/// node, and the marks that may be there; no node, before the first was written.
 fn is_intact(first: usize) -> String {
     let [node, last, next] = [first, first + 1, first + 2];
     format!(
@@ -60,8 +61,9 @@ static INSERT_ROW: LazyLock<String> = LazyLock::new(|| {
 static SWAP_ROW: LazyLock<String> = LazyLock::new(|| {
     format!("{STILL_OPEN}; {} AND {} RETURNING 1 AS number", *statements::SWAP, is_intact(EXPECTED + 1))
 });
-/// A new key, as the last statement before the commit. It fails where the key is taken or the file was restored (a
-/// row without a body is refused), and SQLite runs nothing after a statement that failed.
+/// A new key, as the last statement before the commit. It fails where the key is taken or the file
+/// was restored (a row without a body is refused), and SQLite runs nothing after a statement that
+/// failed.
 static LAST: LazyLock<String> = LazyLock::new(|| {
     let body = COLUMNS.len();
     let (columns, places) = (COLUMNS.join(", "), places(body - 1));
@@ -143,7 +145,8 @@ impl Join for SqliteStore {
         };
         values.extend(self.marks());
         if ask(connection, sql, &values).await?.is_empty() {
-            // The caller has begun to write, so what is read here stays as it is until it has ended.
+            // The caller has begun to write, so what is read here stays as it is until it has
+            // ended.
             return match self.look_at_watermark().await? {
                 History::Intact => Ok(Joined::Refused),
                 History::Lost => Err(store_error(Restored.into(), "join", Effect::None)),
@@ -157,7 +160,8 @@ impl Join for SqliteStore {
 }
 
 impl SqliteStore {
-    /// What must be in the file for it to be the one that this process has written to, see [`is_intact`].
+    /// What must be in the file for it to be the one that this process has written to, see
+    /// [`is_intact`].
     fn marks(&self) -> [Value<'static>; 3] {
         let marks = match self.writer.watermark().beat() {
             // Nothing was written yet, or this process ends and its watermark is gone.

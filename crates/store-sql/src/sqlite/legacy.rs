@@ -1,8 +1,9 @@
-//! Brings records of schemas 1 to 11 into the present table. Those had a column per field and, from schema 8 on,
-//! two more tables without an index over ids.
+//! Brings records of schemas 1 to 11 into the present table. Those had a column per field and,
+//! from schema 8 on, two more tables without an index over ids.
 //!
-//! **Invariant:** every id of the file has one row afterwards. A row that cannot be decoded keeps its id, and its
-//! bytes, and refuses its key. Not here: when this runs, and what else a migration does (`migrate`).
+//! **Invariant:** every id of the file has one row afterwards. A row that cannot be decoded keeps
+//! its id, and its bytes, and refuses its key. Not here: when this runs, and what else a migration
+//! does (`migrate`).
 
 use std::sync::LazyLock;
 
@@ -46,7 +47,8 @@ pub(super) fn move_records(connection: &Connection) -> Result<(), Failure> {
     };
     moving.move_columns(connection)?;
     moving.move_settled(connection)?;
-    // Last: a batch goes on naming records that were settled meanwhile, and those have been moved by now.
+    // Last: a batch goes on naming records that were settled meanwhile, and those have been moved
+    // by now.
     moving.move_reserved(connection)?;
     let moved = moving.moved;
     if moved > 0 {
@@ -171,7 +173,8 @@ struct Damaged<'b> {
     bytes: &'b [u8],
 }
 
-/// A row of `record_reserved` is damaged, so some of its keys are not known, and none may be taken for free.
+/// A row of `record_reserved` is damaged, so some of its keys are not known, and none may be taken
+/// for free.
 #[derive(Debug)]
 struct DamagedBatch {
     seq: i64,

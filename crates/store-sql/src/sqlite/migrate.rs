@@ -12,7 +12,8 @@ use super::legacy;
 const RECORD: &str = include_str!("../../migrations/sqlite/record.sql");
 const RECORD_INDEXES: &str = include_str!("../../migrations/sqlite/record_indexes.sql");
 const SCHEMA: &str = include_str!("../../migrations/sqlite/schema.sql");
-/// What brought files of earlier releases forward, in order. A file's `user_version` says how many it has had.
+/// What brought files of earlier releases forward, in order. A file's `user_version` says how many
+/// it has had.
 const OLDER: [&str; 11] = [
     include_str!("../../migrations/sqlite/0001_records.sql"),
     include_str!("../../migrations/sqlite/0002_trail.sql"),
@@ -57,10 +58,12 @@ fn look(connection: &mut Connection) -> std::result::Result<Result<usize>, Failu
     applied(&tx)
 }
 
-/// One transaction, so that half of it is never seen: until its end other processes wait, and then fail as
-/// contended. The log grows to the size of the file. The outer error is SQLite's, the inner one ours.
+/// One transaction, so that half of it is never seen: until its end other processes wait, and then
+/// fail as contended. The log grows to the size of the file. The outer error is SQLite's, the
+/// inner one ours.
 fn migrate(connection: &mut Connection) -> std::result::Result<Result<()>, Failure> {
-    // A service's own tables may refer to `record`, which is made anew. Outside of a transaction, or it has no effect.
+    // A service's own tables may refer to `record`, which is made anew. Outside of a transaction,
+    // or it has no effect.
     connection.pragma_update(None, "foreign_keys", false)?;
     let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     // Looked at again: another process may have migrated it meanwhile.

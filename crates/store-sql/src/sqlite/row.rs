@@ -1,5 +1,5 @@
-//! A record as a row of `record`, both ways. The columns are those that SQL decides or searches by; body and
-//! response are all of the record.
+//! A record as a row of `record`, both ways. The columns are those that SQL decides or searches
+//! by; body and response are all of the record.
 
 use oncegate_core::codec::Malformed;
 use oncegate_core::identity::RecordId;
@@ -115,8 +115,8 @@ pub(super) fn operation_of(line: &str) -> &str {
     line.split_once('\n').map_or(line, |(operation, _)| operation)
 }
 
-/// Reads the columns `id`, `body` and `response` from the first three places of a row. A body under the id of
-/// another record is damage: ids are made of scope and key.
+/// Reads the columns `id`, `body` and `response` from the first three places of a row. A body
+/// under the id of another record is damage: ids are made of scope and key.
 pub(super) fn decode(row: &Row<'_>) -> Result<Record, Failure> {
     let id = RecordId::from_bytes(row.get(0)?);
     let damaged = |_| Malformed { what: "record" };

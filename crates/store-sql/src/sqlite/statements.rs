@@ -149,8 +149,8 @@ pub(super) fn doubted_except(
     Ok(scan)
 }
 
-/// Adds up to `limit` rows, without those of some operations, and notes whether there were more. A row that
-/// cannot be read is counted and passed over: it must not stand in the way of others.
+/// Adds up to `limit` rows, without those of some operations, and notes whether there were more. A
+/// row that cannot be read is counted and passed over: it must not stand in the way of others.
 fn collect(mut rows: Rows<'_>, except: &[Operation], limit: usize, into: &mut Scan) -> Result<(), Failure> {
     let (mut bytes, mut count) = (0, 0);
     while let Some(row) = rows.next()? {

@@ -12,8 +12,8 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::error::Failure;
 use super::row::{decode, operation_of};
 
-/// The head of the next line. The index is named because a planner without statistics takes the one by state
-/// for as good.
+/// The head of the next line. The index is named because a planner without statistics takes the
+/// one by state for as good.
 pub(super) const NEXT_LINE: &str = "SELECT line, due_at FROM record INDEXED BY record_waiting \
      WHERE state = 0 AND line > ?1 ORDER BY line, due_at LIMIT 1";
 
@@ -27,7 +27,8 @@ pub(super) const AT: &str = "SELECT id, body, response FROM record WHERE seq = ?
 pub(super) const BACKLOG: &str = "SELECT count(*), min(due_at) FROM \
      (SELECT due_at FROM record INDEXED BY record_waiting WHERE state = 0 LIMIT ?1)";
 
-/// Unknown outcomes: how many, but no more than are counted, and since when the oldest has been unknown.
+/// Unknown outcomes: how many, but no more than are counted, and since when the oldest has been
+/// unknown.
 pub(super) const DOUBTS: [&str; 2] = [
     "SELECT count(*) FROM (SELECT 1 FROM record WHERE doubt_since IS NOT NULL LIMIT ?1)",
     "SELECT doubt_since FROM record WHERE doubt_since IS NOT NULL ORDER BY doubt_since LIMIT 1",
@@ -91,8 +92,8 @@ pub(super) fn doubts(connection: &Connection) -> Result<Doubts, Failure> {
     Ok(Doubts { open: backlog(DOUBTS)?, parked: backlog(PARKED)? })
 }
 
-/// Heads of lines after this one. A cursor of another store is before all lines, or after them: the turn comes
-/// round all the same.
+/// Heads of lines after this one. A cursor of another store is before all lines, or after them:
+/// the turn comes round all the same.
 fn lines(connection: &Connection, after: &str, count: usize) -> Result<Vec<Line<String>>, Failure> {
     let mut next = connection.prepare_cached(NEXT_LINE)?;
     let mut lines = Vec::new();

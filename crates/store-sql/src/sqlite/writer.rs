@@ -41,8 +41,8 @@ impl Writer {
         })
     }
 
-    /// Blocks until the batch is durable. A panic in an earlier batch left at most a transaction open, which
-    /// is rolled back.
+    /// Blocks until the batch is durable. A panic in an earlier batch left at most a transaction
+    /// open, which is rolled back.
     pub(super) fn apply(&self, batch: &[Write], now: Timestamp) -> Result<Vec<Outcome>> {
         self.run("apply", now, |connection| apply_in(connection, batch, now))
     }
@@ -127,12 +127,13 @@ impl OpenedFile {
     }
 }
 
-/// One transaction, which also rewrites this process's watermark: if the file was restored to an earlier state,
-/// the watermark is not the one that was written last, and nothing is decided by this file any more.
+/// One transaction, which also rewrites this process's watermark: if the file was restored to an
+/// earlier state, the watermark is not the one that was written last, and nothing is decided by
+/// this file any more.
 ///
-/// What fails before `COMMIT` is rolled back and was never written. What fails in it may have been written: the
-/// log's frames can be whole on disk although the call that made them durable failed, and a restart would find
-/// them. Only a deferred foreign key is known to have prevented it.
+/// What fails before `COMMIT` is rolled back and was never written. What fails in it may have been
+/// written: the log's frames can be whole on disk although the call that made them durable failed,
+/// and a restart would find them. Only a deferred foreign key is known to have prevented it.
 pub(super) fn transact<T>(
     connection: &Connection,
     watermark: Option<&Watermark>,

@@ -25,7 +25,8 @@ async fn checked(store: &PostgresStore) -> (Vec<(&'static str, u64)>, Vec<Proble
     }
 }
 
-/// Every state with and without a name of the provider's, a job, audit entries, and more records than fit into one part.
+/// Every state with and without a name of the provider's, a job, audit entries, and more records
+/// than fit into one part.
 async fn filled(place: &Place) -> PostgresStore {
     let store = place.open().await;
     let rows: Vec<_> = (0..2_500).map(|n| reserved(&format!("key-{n}"), n, LONG_AGO)).collect();
@@ -117,7 +118,8 @@ async fn every_kind_of_contradiction_is_found() {
     }
 }
 
-/// The database refuses the second row of a key, and a check finds it where the index was gone for a while.
+/// The database refuses the second row of a key, and a check finds it where the index was gone for
+/// a while.
 #[tokio::test(flavor = "multi_thread")]
 async fn plain_sql_cannot_insert_a_key_twice_and_a_key_with_two_rows_is_found() {
     let place = Place::shared();

@@ -130,7 +130,8 @@ async fn a_commit_begins_the_next_one() {
     stage.is_as_ever("after").await;
 }
 
-/// Another transaction has written its row; or it is the very key that is committed; or it was committed before.
+/// Another transaction has written its row; or it is the very key that is committed; or it was
+/// committed before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_that_is_not_new_has_begun_nothing() {
     let stage = Stage::start().await;
@@ -176,8 +177,8 @@ async fn what_another_process_has_written_in_between_is_noticed() {
     assert!(!is_new().await);
 }
 
-/// The row is refused, because another process has taken the key: nothing of the call is left, and the waiting
-/// handler is still the next.
+/// The row is refused, because another process has taken the key: nothing of the call is left, and
+/// the waiting handler is still the next.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_that_is_refused_begins_nothing() {
     let stage = Stage::start().await;

@@ -1,5 +1,6 @@
-//! Rows of the tables `record_reserved` and `record_settled` (schemas 8 to 11): a reservation or a completed record
-//! without rare fields. Moments are differences to the beginning of the life, in as few bytes as they need.
+//! Rows of the tables `record_reserved` and `record_settled` (schemas 8 to 11): a reservation or a
+//! completed record without rare fields. Moments are differences to the beginning of the life, in
+//! as few bytes as they need.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -110,7 +110,8 @@ fn a_key_with_two_rows_is_found() {
     let place = Place::new();
     drop(filled(&place));
     let raw = place.raw();
-    // As a damaged index lets it happen: SQLite does not look into an index that it does not know of.
+    // As a damaged index lets it happen: SQLite does not look into an index that it does not know
+    // of.
     raw.execute_batch(
         "PRAGMA writable_schema = ON; \
          CREATE TEMP TABLE kept AS SELECT * FROM sqlite_schema WHERE name = 'sqlite_autoindex_record_1'; \

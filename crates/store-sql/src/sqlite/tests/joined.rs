@@ -31,7 +31,8 @@ impl join::Connection for Callers {
     }
 }
 
-/// As a library does that writes the row and ends the transaction in one call. Whether it was committed.
+/// As a library does that writes the row and ends the transaction in one call. Whether it was
+/// committed.
 pub(super) fn end(callers: &mut Callers, last: &join::Last) -> bool {
     callers.0.execute_batch(BEGIN_TO_JOIN).unwrap();
     let is_written = block_on(callers.ask(&last.sql, &last.values)).is_ok();

@@ -38,7 +38,8 @@ fn a_migrated_file_has_the_tables_of_a_new_one() {
     assert_eq!(catalogue(&old.raw()), catalogue(&new.raw()));
 }
 
-/// Every record of the file before is one row afterwards, in the order of arrival, in the same state.
+/// Every record of the file before is one row afterwards, in the order of arrival, in the same
+/// state.
 #[test]
 fn every_record_of_an_older_file_is_kept() {
     let place = fixture();
@@ -66,8 +67,8 @@ fn every_record_of_an_older_file_is_kept() {
     assert!(entries > 0, "the audit trail stays");
 }
 
-/// A process of the release before has the file open while a newer one migrates it. Whatever it tries to admit or to
-/// settle is refused by its own statements, and the error says why.
+/// A process of the release before has the file open while a newer one migrates it. Whatever it
+/// tries to admit or to settle is refused by its own statements, and the error says why.
 #[test]
 fn a_process_of_the_release_before_is_refused_and_told_why() {
     let place = fixture();

@@ -7,7 +7,8 @@ use rusqlite::backup::Backup;
 use super::joined::{Callers, end};
 use super::*;
 
-/// Copies every page of the first database into the second, as the `.restore` of SQLite's shell does.
+/// Copies every page of the first database into the second, as the `.restore` of SQLite's shell
+/// does.
 fn copy_pages(from: &Connection, to: &mut Connection) {
     Backup::new(from, to).unwrap().run_to_completion(100, Duration::ZERO, None).unwrap();
 }
@@ -25,8 +26,8 @@ fn is_refused_as_restored(store: &SqliteStore, row: &Record) {
     assert_eq!(error.kind(), Kind::Restored, "{error}");
 }
 
-/// Attack 29. The restore takes the file back, and the next commits of another process bring it as far as it was: the
-/// keys of the lost time look unused to the first process.
+/// Attack 29. The restore takes the file back, and the next commits of another process bring it as
+/// far as it was: the keys of the lost time look unused to the first process.
 #[test]
 fn attack_29_a_restore_is_noticed_by_the_next_write_however_far_the_file_went_on() {
     let place = Place::new();
@@ -73,8 +74,8 @@ fn attack_29_a_restore_that_takes_back_a_grant_is_noticed() {
     is_refused_as_restored(&store, &reserved("any", 2, LONG_AGO));
 }
 
-/// A caller's transaction of a process that has the file from before the restore writes nothing, whichever way it
-/// writes its row.
+/// A caller's transaction of a process that has the file from before the restore writes nothing,
+/// whichever way it writes its row.
 #[test]
 fn attack_29_a_joined_write_after_a_restore_is_refused() {
     let place = Place::new();
