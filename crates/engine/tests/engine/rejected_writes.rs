@@ -36,11 +36,13 @@ async fn arrive_together(
         waiting.push(one);
     }
     store.let_go();
-    done(granted(soon(first).await.unwrap()), complete("paid")).await;
+    let first = granted(soon(first).await.unwrap());
     let mut arrived = Vec::new();
     for one in waiting {
         arrived.push(soon(one).await);
     }
+    // Settled last: its settlement must not join the batch.
+    done(first, complete("paid")).await;
     arrived
 }
 
