@@ -275,7 +275,7 @@ fn the_writing_connection_is_durable_and_never_checkpoints_by_itself() {
     assert_eq!(pragma("page_size"), "Integer(4096)");
 }
 
-// ---- Uniqueness and size ----------------------------------------------------------------------------------------------
+// ---- Uniqueness and size --------------------------------------------------------------------
 
 /// The database refuses a second row of a key, whatever the code above it does.
 #[test]
